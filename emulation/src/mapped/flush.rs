@@ -1,0 +1,205 @@
+//! The durable image: FLUSH, FUA and the device's own write-back.
+//!
+//! A flush waits for no write: it takes a snapshot of the changes finished so far, syncs the data, commits the
+//! metadata, and then the snapshot is the durable image. One runs at a time; all that come meanwhile share the
+//! next.
+
+use super::*;
+use crate::redo::Commit;
+use crate::time::Nanos;
+
+/// After a commit that failed the device tries again by itself only so much later.
+const RETRY: Nanos = Nanos(1_000_000_000);
+
+/// The commits of a pool.
+#[derive(Debug, Default)]
+pub(super) struct Flushes {
+    running: Option<Running>,
+    /// Who shares the next.
+    next: Vec<RequestId>,
+    /// Volumes removed since the last snapshot.
+    removed: Vec<VolumeId>,
+    /// The last redo record in the durable image.
+    sequence: u64,
+    /// Not before this time by the device itself.
+    retry_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Running {
+    waiters: Vec<RequestId>,
+    removed: Vec<VolumeId>,
+    sequence: u64,
+}
+
+impl Flushes {
+    pub(super) fn running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    pub(super) fn removed(&mut self, volume: VolumeId) {
+        self.removed.push(volume);
+    }
+
+    pub(super) fn awaited_by(&self, id: RequestId) -> bool {
+        self.next.contains(&id)
+            || self
+                .running
+                .as_ref()
+                .is_some_and(|running| running.waiters.contains(&id))
+    }
+
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+}
+
+impl Mapped {
+    pub(super) fn begin_flush(&mut self, cx: &mut Cx<'_>, id: RequestId, out: &mut Out) -> Next {
+        if !self.volatile() || (!self.flushes.running() && !self.is_dirty()) {
+            return Next::Done(Completion::ok(Bytes(0)));
+        }
+        self.join_flush(cx, id, out)
+    }
+
+    /// The request is answered by the first commit whose snapshot is yet to be taken.
+    pub(super) fn join_flush(&mut self, cx: &mut Cx<'_>, id: RequestId, out: &mut Out) -> Next {
+        if self.flushes.running() {
+            self.flushes.next.push(id);
+        } else {
+            self.start_flush(cx, vec![id], out);
+        }
+        Next::Wait
+    }
+
+    pub(super) fn finish_flush(&mut self, cx: &mut Cx<'_>, plan: &Plan, status: BlkStatus, out: &mut Out) {
+        let running = self.flushes.running.take().expect("a flush plan runs one flush");
+        let durable = status.is_ok();
+        self.space.committed(durable);
+        for volume in self.volumes.iter_mut().filter_map(|slot| slot.volume.as_mut()) {
+            let committing = std::mem::take(&mut volume.committing);
+            if !durable {
+                for piece in committing.iter() {
+                    volume.dirty.insert(piece.range, (), &mut |_| {});
+                }
+            }
+        }
+        if durable {
+            self.flushes.sequence = running.sequence;
+            self.flushes.retry_at = None;
+            cx.log.committed(running.sequence);
+        } else {
+            self.flushes.removed.extend(running.removed);
+            self.flushes.retry_at = Some(cx.now + RETRY);
+        }
+        assert!(plan.request.is_internal(), "a flush is the device's own plan");
+        for id in running.waiters {
+            let next = if self.chains.contains_key(&id) {
+                self.chain_committed(id, status)
+            } else if durable {
+                Next::Done(Completion::ok(Bytes(0)))
+            } else {
+                Next::Done(Completion::refused(status))
+            };
+            out.push((id, next));
+        }
+        let next = std::mem::take(&mut self.flushes.next);
+        if !next.is_empty() {
+            self.start_flush(cx, next, out);
+        }
+    }
+
+    /// True when a commit runs that will give back what is held now, started here if need be.
+    pub(super) fn commit_is_coming(&mut self, cx: &mut Cx<'_>, out: &mut Out) -> bool {
+        if !self.volatile() {
+            return false;
+        }
+        if !self.flushes.running() && self.may_write_back(cx.now) {
+            self.start_flush(cx, Vec::new(), out);
+        }
+        self.flushes.running()
+    }
+
+    /// The device's own write-back, when too much is held back or the log fills up.
+    pub(super) fn write_back(&mut self, cx: &mut Cx<'_>, out: &mut Out) {
+        if self.needs_write_back(cx) && !self.flushes.running() && self.may_write_back(cx.now) {
+            self.start_flush(cx, Vec::new(), out);
+        }
+    }
+
+    /// When [`BlockDevice::wake`] has something to try again.
+    pub(super) fn next_wake(&self, cx: &Cx<'_>) -> Option<Instant> {
+        if self.needs_write_back(cx) && !self.flushes.running() {
+            self.flushes.retry_at()
+        } else {
+            None
+        }
+    }
+
+    fn needs_write_back(&self, cx: &Cx<'_>) -> bool {
+        let Cache::Volatile { held_max } = self.config.cache else {
+            return false;
+        };
+        let log = cx.log.fill() != Fill::Low && cx.log.last() > self.flushes.sequence;
+        log || self.space.held_blocks() * self.block() > held_max.0
+    }
+
+    fn may_write_back(&self, now: Instant) -> bool {
+        self.flushes.retry_at.is_none_or(|at| now >= at)
+    }
+
+    fn is_dirty(&self) -> bool {
+        !self.flushes.removed.is_empty()
+            || self
+                .volumes
+                .iter()
+                .filter_map(|slot| slot.volume.as_ref())
+                .any(|volume| !volume.dirty.is_empty())
+    }
+
+    fn start_flush(&mut self, cx: &mut Cx<'_>, waiters: Vec<RequestId>, out: &mut Out) {
+        self.space.snapshot();
+        let mut changes = Vec::new();
+        for (index, slot) in self.volumes.iter_mut().enumerate() {
+            let Some(volume) = slot.volume.as_mut() else {
+                continue;
+            };
+            let id = VolumeId(u32::try_from(index).expect("volume numbers are 32 bits"));
+            volume.committing = std::mem::take(&mut volume.dirty);
+            for dirty in volume.committing.iter() {
+                changes.extend(
+                    volume
+                        .map
+                        .pieces_and_holes(dirty.range)
+                        .map(|(logical, physical)| MapChange {
+                            volume: id,
+                            logical,
+                            physical: physical.map(|first| first.0),
+                        }),
+                );
+            }
+        }
+        let removed = std::mem::take(&mut self.flushes.removed);
+        let sequence = cx.log.last();
+        let commit = Commit {
+            changes,
+            removed: removed.clone(),
+            sequence,
+        };
+        self.flushes.running = Some(Running {
+            waiters,
+            removed,
+            sequence,
+        });
+        let request = self.internal();
+        let link = Link {
+            volume: VolumeId::POOL,
+            source: None,
+            destination: None,
+        };
+        let steps = smallvec![Step::Sync, Step::Commit(commit)];
+        let plan = self.plan(request, PortKind::None, link, steps);
+        self.live.insert(plan.id, Work::Flush);
+        out.push((request, Next::Run(plan)));
+    }
+}
