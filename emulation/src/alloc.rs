@@ -55,13 +55,7 @@ fn index(number: u64) -> usize {
 
 impl Group {
     fn new(size: usize) -> Self {
-        Self {
-            bits: BitVec::new(),
-            size,
-            free: size,
-            longest: size,
-            next: 0,
-        }
+        Self { bits: BitVec::new(), size, free: size, longest: size, next: 0 }
     }
 
     fn is_used(&self, block: usize) -> bool {
@@ -106,10 +100,7 @@ impl Group {
     }
 
     fn give_back(&mut self, run: Range<usize>) {
-        assert!(
-            self.free < self.size && self.bits[run.clone()].all(),
-            "a block of {run:?} is free already"
-        );
+        assert!(self.free < self.size && self.bits[run.clone()].all(), "a block of {run:?} is free already");
         self.bits[run.clone()].fill(false);
         self.free += run.len();
         if self.free == self.size {
@@ -162,13 +153,7 @@ impl Allocator {
     pub fn new(blocks: u64, blocks_per_group: u64) -> Self {
         let blocks_per_group = index(blocks_per_group);
         let classes = vec![BTreeSet::new(); class_of(blocks_per_group) + 1];
-        Self {
-            blocks,
-            blocks_per_group,
-            groups: Vec::new(),
-            classes,
-            used: 0,
-        }
+        Self { blocks, blocks_per_group, groups: Vec::new(), classes, used: 0 }
     }
 
     /// Takes a run of 1 to `want` free blocks; `None` when no block is free. The run begins at `near` if that
@@ -265,11 +250,7 @@ impl Allocator {
             let number = self.candidate(want)?;
             let longest = self.groups[number].longest;
             // Where no group may have a whole run, those of the highest class are as good as any.
-            let len = if longest >= want {
-                want
-            } else {
-                1 << class_of(longest)
-            };
+            let len = if longest >= want { want } else { 1 << class_of(longest) };
             let len = if tries > 0 { len } else { 1 };
             if let Some(start) = self.change(number, |group| group.search(len)) {
                 return Some((number, self.groups[number].run_at(start, want)));
@@ -283,10 +264,7 @@ impl Allocator {
     fn candidate(&self, want: usize) -> Option<usize> {
         let class = class_of(want.next_power_of_two()).min(self.classes.len());
         let (below, whole) = self.classes.split_at(class);
-        whole
-            .iter()
-            .chain(below.iter().rev())
-            .find_map(|groups| groups.first().copied())
+        whole.iter().chain(below.iter().rev()).find_map(|groups| groups.first().copied())
     }
 
     /// Makes the next group, and gives the run of its first blocks; `None` when there is no other.
@@ -334,41 +312,24 @@ impl Allocator {
         for (number, group) in self.groups.iter().enumerate() {
             let pad = group.bits.len().saturating_sub(group.size);
             let ones = group.bits.count_ones() - pad;
-            let bits = if ones == 0 {
-                0
-            } else {
-                group.size.next_multiple_of(WORD_BITS)
-            };
+            let bits = if ones == 0 { 0 } else { group.size.next_multiple_of(WORD_BITS) };
             if group.bits.len() != bits || group.free != group.size - ones || group.next > group.size {
                 return Err(format!("group {number} has {ones} used blocks: {group:?}"));
             }
             used += ones as u64;
-            let longest = if ones == 0 {
-                group.size
-            } else {
-                longest_run(&group.bits)
-            };
+            let longest = if ones == 0 { group.size } else { longest_run(&group.bits) };
             if group.longest < longest || (group.longest > 0) != (group.free > 0) {
-                return Err(format!(
-                    "group {number} has a run of {longest}, not {}",
-                    group.longest
-                ));
+                return Err(format!("group {number} has a run of {longest}, not {}", group.longest));
             }
             for (class, groups) in self.classes.iter().enumerate() {
                 let expected = group.longest > 0 && class_of(group.longest) == class;
                 if groups.contains(&number) != expected {
-                    return Err(format!(
-                        "group {number} with runs of {} in class {class}",
-                        group.longest
-                    ));
+                    return Err(format!("group {number} with runs of {} in class {class}", group.longest));
                 }
             }
         }
         if used != self.used || self.used > self.blocks {
-            return Err(format!(
-                "{} of {} blocks counted as used; {used} are",
-                self.used, self.blocks
-            ));
+            return Err(format!("{} of {} blocks counted as used; {used} are", self.used, self.blocks));
         }
         Ok(())
     }

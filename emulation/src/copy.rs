@@ -51,11 +51,7 @@ pub fn next_link(
             move_len(destination, map_block)
         }
     };
-    Some(CopyLink {
-        source: source.split_at(len).0,
-        destination: destination.split_at(len).0,
-        way,
-    })
+    Some(CopyLink { source: source.split_at(len).0, destination: destination.split_at(len).0, way })
 }
 
 /// True when no byte of the segment would be moved.
@@ -69,10 +65,7 @@ pub fn is_fast(segment: &CopySegment, map_block: Sectors, mode: CopyMode) -> boo
 /// The length of one link of media work on `range`: at most [`LINK_BYTES_MAX`] and [`LINK_EXTENTS_MAX`] blocks,
 /// ending at a block border unless it ends the range.
 pub fn move_len(range: SectorRange, map_block: Sectors) -> Sectors {
-    let most = LINK_BYTES_MAX
-        .whole_sectors()
-        .0
-        .min(map_block.0 * LINK_EXTENTS_MAX as u64);
+    let most = LINK_BYTES_MAX.whole_sectors().0.min(map_block.0 * LINK_EXTENTS_MAX as u64);
     if range.len.0 <= most {
         return range.len;
     }
@@ -115,10 +108,7 @@ mod tests {
     fn segment(source: u64, destination: u64, len: u64) -> CopySegment {
         CopySegment {
             source_volume: VolumeId(0),
-            source: SectorRange {
-                start: Sector(source),
-                len: Sectors(len),
-            },
+            source: SectorRange { start: Sector(source), len: Sectors(len) },
             destination: Sector(destination),
         }
     }
@@ -152,10 +142,7 @@ mod tests {
 
     #[test]
     fn an_incongruent_segment_is_moved_whole() {
-        let ways: Vec<_> = links(&segment(1, 80, 64), CopyMode::Remap)
-            .iter()
-            .map(|l| l.way)
-            .collect();
+        let ways: Vec<_> = links(&segment(1, 80, 64), CopyMode::Remap).iter().map(|l| l.way).collect();
         assert_eq!(ways, [Way::Move(MoveReason::Incongruent)]);
     }
 

@@ -29,6 +29,15 @@ pub struct Cx<'a> {
 /// The answers of one call, each for the request it names. A request is named at most once in one answer.
 pub type Out = SmallVec<[(RequestId, Next); 1]>;
 
+/// Adds an answer; one that only said that the request waits gives way to it.
+pub(crate) fn name(out: &mut Out, id: RequestId, next: Next) {
+    match out.iter_mut().find(|(named, _)| *named == id) {
+        Some((_, waits @ Next::Wait)) => *waits = next,
+        Some((_, answer)) => panic!("{id:?} is answered twice in one call: {answer:?}, {next:?}"),
+        None => out.push((id, next)),
+    }
+}
+
 /// How a request goes on.
 #[derive(Debug)]
 pub enum Next {
@@ -56,22 +65,12 @@ pub struct Completion {
 impl Completion {
     /// Whole and well.
     pub fn ok(bytes: Bytes) -> Self {
-        Self {
-            status: BlkStatus::Ok,
-            bytes,
-            first_failed_segment: None,
-            appended_at: None,
-        }
+        Self { status: BlkStatus::Ok, bytes, first_failed_segment: None, appended_at: None }
     }
 
     /// Failed before anything changed.
     pub fn refused(status: BlkStatus) -> Self {
-        Self {
-            status,
-            bytes: Bytes(0),
-            first_failed_segment: None,
-            appended_at: None,
-        }
+        Self { status, bytes: Bytes(0), first_failed_segment: None, appended_at: None }
     }
 }
 
@@ -190,10 +189,7 @@ pub struct IoResult {
 impl IoResult {
     /// Every step of `plan` was done.
     pub fn done(plan: &Plan) -> Self {
-        Self {
-            status: BlkStatus::Ok,
-            steps_done: plan.steps.len(),
-        }
+        Self { status: BlkStatus::Ok, steps_done: plan.steps.len() }
     }
 
     /// The step after the first `steps_done` ones failed, or was not begun.

@@ -61,10 +61,7 @@ impl Copy {
     }
 
     fn left(&self) -> Option<Sectors> {
-        self.command
-            .segments
-            .get(self.segment)
-            .map(|segment| segment.source.len - self.done)
+        self.command.segments.get(self.segment).map(|segment| segment.source.len - self.done)
     }
 
     fn progress(&mut self, len: Sectors) {
@@ -80,10 +77,7 @@ impl Copy {
 impl Emulated {
     /// The layer over `inner`.
     pub fn new(inner: Box<dyn BlockDevice>) -> Self {
-        Self {
-            inner,
-            copies: BTreeMap::new(),
-        }
+        Self { inner, copies: BTreeMap::new() }
     }
 
     /// Starts the next inner request of a copy and takes its answers to the point where somebody else has to act.
@@ -117,15 +111,7 @@ impl Emulated {
             Phase::Read(len) => copy.piece(len).0,
             Phase::Write(_) | Phase::Flush => copy.volume,
         };
-        let inner = self.inner.begin(
-            cx,
-            Request {
-                id,
-                volume,
-                op,
-                flags: Flags::NONE,
-            },
-        );
+        let inner = self.inner.begin(cx, Request { id, volume, op, flags: Flags::NONE });
         self.route(cx, inner, out);
     }
 
@@ -191,18 +177,13 @@ impl BlockDevice for Emulated {
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out {
-        let emulate = self
-            .inner
-            .limits(request.volume)
-            .is_some_and(|limits| limits.copy_mode == CopyMode::Emulate);
+        let emulate =
+            self.inner.limits(request.volume).is_some_and(|limits| limits.copy_mode == CopyMode::Emulate);
         let mut out = Out::new();
         match request.op {
             Op::Copy(command) if emulate => {
                 if request.flags.has(Flags::FAST_ONLY) {
-                    return smallvec![(
-                        request.id,
-                        Next::Done(Completion::refused(BlkStatus::CopyNotFast))
-                    )];
+                    return smallvec![(request.id, Next::Done(Completion::refused(BlkStatus::CopyNotFast)))];
                 }
                 let copy = Copy {
                     volume: request.volume,

@@ -4,6 +4,7 @@
 //! other.
 
 use crate::copy;
+use crate::device;
 use crate::device::{
     BlockDevice, Completion, Control, Cx, IoResult, Link, Next, Out, Plan, PlanId, PortKind, Step,
     StoreRange, Usage,
@@ -89,10 +90,9 @@ impl Chain {
     fn range(&self) -> Option<SectorRange> {
         match &self.request.op {
             Op::Write(range) | Op::Discard(range) | Op::WriteZeroes(range) => Some(*range),
-            Op::Copy(command) => command
-                .segments
-                .get(self.segment)
-                .map(|segment| segment.destination_range()),
+            Op::Copy(command) => {
+                command.segments.get(self.segment).map(|segment| segment.destination_range())
+            }
             Op::Read(_) | Op::Flush | Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } => {
                 unreachable!("no chain is made of {:?}", self.request.op)
             }
@@ -105,18 +105,12 @@ impl Chain {
             return None;
         }
         let volume = self.request.volume;
-        let changes = |range| RangeClaim {
-            writes: (volume, range),
-            copies: None,
-        };
+        let changes = |range| RangeClaim { writes: (volume, range), copies: None };
         Some(match &self.request.op {
             Op::Write(range) => Shape {
                 claim: changes(*range),
                 port: PortKind::Door,
-                steps: smallvec![Step::Write {
-                    port: Sectors::ZERO,
-                    to: store(*range)
-                }],
+                steps: smallvec![Step::Write { port: Sectors::ZERO, to: store(*range) }],
             },
             Op::Discard(_) | Op::WriteZeroes(_) => {
                 let range = rest.split_at(ZERO_MAX.whole_sectors()).0;
@@ -124,10 +118,7 @@ impl Chain {
                 Shape {
                     claim: changes(range),
                     port: PortKind::None,
-                    steps: smallvec![Step::Zero {
-                        at: store(range),
-                        unmap
-                    }],
+                    steps: smallvec![Step::Zero { at: store(range), unmap }],
                 }
             }
             Op::Copy(command) => {
@@ -140,11 +131,7 @@ impl Chain {
                         copies: Some((segment.source_volume, link.source)),
                     },
                     port: PortKind::None,
-                    steps: smallvec![Step::Move {
-                        from: store(link.source),
-                        to,
-                        reason: MoveReason::Mode
-                    }],
+                    steps: smallvec![Step::Move { from: store(link.source), to, reason: MoveReason::Mode }],
                 }
             }
             Op::Read(_) | Op::Flush | Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } => {
@@ -181,10 +168,7 @@ impl Chain {
 }
 
 fn store(range: SectorRange) -> StoreRange {
-    StoreRange {
-        start: PhysSector(range.start.0),
-        len: range.len,
-    }
+    StoreRange { start: PhysSector(range.start.0), len: range.len }
 }
 
 impl Identity {
@@ -206,26 +190,14 @@ impl Identity {
 
     fn plan(&mut self, request: RequestId, port: PortKind, link: Link, steps: SmallVec<[Step; 2]>) -> Plan {
         self.next_plan += 1;
-        Plan {
-            id: PlanId(self.next_plan),
-            request,
-            port,
-            not_before: Instant::ORIGIN,
-            link,
-            steps,
-        }
+        Plan { id: PlanId(self.next_plan), request, port, not_before: Instant::ORIGIN, link, steps }
     }
 
     fn begin_plain(&mut self, request: &Request) -> Next {
         let (range, port, step) = match &request.op {
-            Op::Read(range) => (
-                Some(*range),
-                PortKind::Door,
-                Step::Read {
-                    from: store(*range),
-                    port: Sectors::ZERO,
-                },
-            ),
+            Op::Read(range) => {
+                (Some(*range), PortKind::Door, Step::Read { from: store(*range), port: Sectors::ZERO })
+            }
             Op::Flush if self.volatile => (None, PortKind::None, Step::Sync),
             Op::Flush => return Next::Done(Completion::ok(Bytes(0))),
             Op::Write(_)
@@ -237,11 +209,7 @@ impl Identity {
             | Op::ReportZones { .. } => return Next::Done(Completion::refused(BlkStatus::NotSupp)),
         };
         let source = range.map(|range| (request.volume, range));
-        let link = Link {
-            volume: request.volume,
-            source,
-            destination: None,
-        };
+        let link = Link { volume: request.volume, source, destination: None };
         let plan = self.plan(request.id, port, link, smallvec![step]);
         let bytes = range.map_or(Bytes(0), |range| range.len.bytes());
         self.live.insert(plan.id, Work::Plain(bytes));
@@ -302,11 +270,7 @@ impl Identity {
             self.chains.get_mut(&id).expect("the chain lives").parked = Some(ticket);
             return Next::Wait;
         }
-        let link = Link {
-            volume,
-            source: shape.claim.copies,
-            destination: Some(shape.claim.writes.1),
-        };
+        let link = Link { volume, source: shape.claim.copies, destination: Some(shape.claim.writes.1) };
         self.parking.enter(ticket, shape.claim);
         let plan = self.plan(id, shape.port, link, shape.steps);
         self.live.insert(plan.id, Work::Link(ticket, len));
@@ -330,8 +294,10 @@ impl Identity {
         while let Some((ticket, id, claim)) = next {
             if !self.parking.blocked(ticket, claim) {
                 self.unpark(id, ticket);
-                let answer = self.advance(id, Some(ticket));
-                out.push((id, answer));
+                match self.advance(id, Some(ticket)) {
+                    Next::Wait => {}
+                    answer @ (Next::Run(_) | Next::Done(_)) => device::name(out, id, answer),
+                }
             }
             next = self.parking.parked_after(ticket);
         }
@@ -343,10 +309,7 @@ impl Identity {
     }
 
     fn stale(&self, chain: &Chain) -> bool {
-        chain
-            .epochs
-            .iter()
-            .any(|&(volume, epoch)| self.epoch(volume) != epoch)
+        chain.epochs.iter().any(|&(volume, epoch)| self.epoch(volume) != epoch)
     }
 
     fn end(&mut self, id: RequestId, status: BlkStatus) -> Next {
@@ -401,10 +364,7 @@ impl BlockDevice for Identity {
 
     fn finish(&mut self, _cx: &mut Cx<'_>, plan: Plan, io: IoResult) -> Out {
         assert!(io.steps_done <= plan.steps.len(), "more steps done than planned");
-        assert!(
-            !io.status.is_ok() || io.steps_done == plan.steps.len(),
-            "a plan is whole or failed"
-        );
+        assert!(!io.status.is_ok() || io.steps_done == plan.steps.len(), "a plan is whole or failed");
         let mut out = Out::new();
         let next = match self.live.remove(&plan.id).expect("a plan is finished once") {
             Work::Plain(bytes) if io.status.is_ok() => Next::Done(Completion::ok(bytes)),
@@ -450,11 +410,7 @@ impl BlockDevice for Identity {
             }
             Control::RemoveVolume(volume) => self.remove_volume(volume, &mut out),
             Control::SetLimits(volume, limits) => {
-                if let Some(slot) = self
-                    .slots
-                    .get_mut(volume.index())
-                    .filter(|slot| slot.limits.is_some())
-                {
+                if let Some(slot) = self.slots.get_mut(volume.index()).filter(|slot| slot.limits.is_some()) {
                     slot.limits = Some(limits);
                 }
             }
@@ -468,11 +424,7 @@ impl BlockDevice for Identity {
     }
 
     fn check(&self) -> Result<(), String> {
-        let links = self
-            .live
-            .values()
-            .filter(|work| matches!(work, Work::Link(..)))
-            .count();
+        let links = self.live.values().filter(|work| matches!(work, Work::Link(..))).count();
         if links != self.parking.live() {
             return Err(format!("{links} live links, {} live claims", self.parking.live()));
         }
@@ -480,20 +432,13 @@ impl BlockDevice for Identity {
         let mut next = self.parking.parked_from(Parking::<RangeClaim>::FIRST);
         while let Some((ticket, id, claim)) = next {
             parked += 1;
-            let known = self
-                .chains
-                .get(&id)
-                .is_some_and(|chain| chain.parked == Some(ticket));
+            let known = self.chains.get(&id).is_some_and(|chain| chain.parked == Some(ticket));
             if !known || !self.parking.blocked(ticket, claim) {
                 return Err(format!("{id:?} is parked at {ticket:?} for nothing"));
             }
             next = self.parking.parked_after(ticket);
         }
-        let chains = self
-            .chains
-            .values()
-            .filter(|chain| chain.parked.is_some())
-            .count();
+        let chains = self.chains.values().filter(|chain| chain.parked.is_some()).count();
         if chains != parked {
             return Err(format!("{chains} chains are parked, {parked} places are taken"));
         }

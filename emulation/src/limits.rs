@@ -162,20 +162,12 @@ pub fn admit<'a>(
 }
 
 fn writable(limits: &Limits) -> Result<(), BlkStatus> {
-    if limits.read_only {
-        Err(BlkStatus::ReadOnly)
-    } else {
-        Ok(())
-    }
+    if limits.read_only { Err(BlkStatus::ReadOnly) } else { Ok(()) }
 }
 
 fn admit_io(limits: &Limits, range: SectorRange) -> Result<(), BlkStatus> {
     admit_range(limits, range)?;
-    if range.len > limits.max_io {
-        Err(BlkStatus::Inval)
-    } else {
-        Ok(())
-    }
+    if range.len > limits.max_io { Err(BlkStatus::Inval) } else { Ok(()) }
 }
 
 fn admit_range(limits: &Limits, range: SectorRange) -> Result<(), BlkStatus> {
@@ -183,16 +175,8 @@ fn admit_range(limits: &Limits, range: SectorRange) -> Result<(), BlkStatus> {
     if range.is_empty() || !range.start.0.is_multiple_of(block) || !range.len.0.is_multiple_of(block) {
         return Err(BlkStatus::Inval);
     }
-    let end = range
-        .start
-        .0
-        .checked_add(range.len.0)
-        .ok_or(BlkStatus::OutOfRange)?;
-    if end > limits.capacity.0 {
-        Err(BlkStatus::OutOfRange)
-    } else {
-        Ok(())
-    }
+    let end = range.start.0.checked_add(range.len.0).ok_or(BlkStatus::OutOfRange)?;
+    if end > limits.capacity.0 { Err(BlkStatus::OutOfRange) } else { Ok(()) }
 }
 
 fn admit_copy<'a>(
@@ -242,14 +226,10 @@ pub fn overlaps(volume: VolumeId, command: &CopyCommand) -> bool {
         return true;
     }
     // Sorted and disjoint by now: the only candidate that begins before a source's end is the last such one.
-    command
-        .segments
-        .iter()
-        .filter(|segment| segment.source_volume == volume)
-        .any(|segment| {
-            let below = destinations.partition_point(|range| range.start < segment.source.end());
-            below > 0 && destinations[below - 1].overlaps(segment.source)
-        })
+    command.segments.iter().filter(|segment| segment.source_volume == volume).any(|segment| {
+        let below = destinations.partition_point(|range| range.start < segment.source.end());
+        below > 0 && destinations[below - 1].overlaps(segment.source)
+    })
 }
 
 #[cfg(test)]

@@ -145,13 +145,7 @@ impl Mapped {
         Self {
             config,
             volumes: Vec::new(),
-            space: Space::new(
-                config.physical.0 / block,
-                group,
-                config.cap.0 / block,
-                volatile,
-                config.trim,
-            ),
+            space: Space::new(config.physical.0 / block, group, config.cap.0 / block, volatile, config.trim),
             parking: Parking::new(),
             chains: BTreeMap::new(),
             live: BTreeMap::new(),
@@ -176,11 +170,9 @@ impl Mapped {
             for change in changes {
                 let Some(physical) = change.physical else { continue };
                 let len = count(&change.logical);
-                volume
-                    .map
-                    .insert(change.logical.clone(), Physical(physical), &mut |piece| {
-                        panic!("two entries of the image name logical blocks {:?}", piece.range)
-                    });
+                volume.map.insert(change.logical.clone(), Physical(physical), &mut |piece| {
+                    panic!("two entries of the image name logical blocks {:?}", piece.range)
+                });
                 references.update(physical..physical + len, &mut |_, n| Some(n.unwrap_or(0) + 1));
             }
         }
@@ -215,14 +207,7 @@ impl Mapped {
 
     fn plan(&mut self, request: RequestId, port: PortKind, link: Link, steps: SmallVec<[Step; 2]>) -> Plan {
         self.next_plan += 1;
-        Plan {
-            id: PlanId(self.next_plan),
-            request,
-            port,
-            not_before: Instant::ORIGIN,
-            link,
-            steps,
-        }
+        Plan { id: PlanId(self.next_plan), request, port, not_before: Instant::ORIGIN, link, steps }
     }
 
     fn internal(&mut self) -> RequestId {
@@ -231,10 +216,7 @@ impl Mapped {
     }
 
     fn add_volume(&mut self, id: VolumeId, limits: Limits) {
-        assert_eq!(
-            limits.map_block, self.config.map_block,
-            "a pool has one map block"
-        );
+        assert_eq!(limits.map_block, self.config.map_block, "a pool has one map block");
         if self.volumes.len() <= id.index() {
             self.volumes.resize_with(id.index() + 1, Slot::default);
         }
@@ -256,8 +238,7 @@ impl Mapped {
             return;
         };
         for piece in volume.map.iter() {
-            self.space
-                .release(piece.value.0..piece.value.0 + count(&piece.range), true);
+            self.space.release(piece.value.0..piece.value.0 + count(&piece.range), true);
         }
         self.flushes.removed(id);
         self.given_back = true;
@@ -283,17 +264,8 @@ impl Mapped {
             return;
         }
         self.trim_running = true;
-        let steps = runs
-            .iter()
-            .map(|run| Step::Trim {
-                at: self.store_range(run.clone()),
-            })
-            .collect();
-        let link = Link {
-            volume: VolumeId::POOL,
-            source: None,
-            destination: None,
-        };
+        let steps = runs.iter().map(|run| Step::Trim { at: self.store_range(run.clone()) }).collect();
+        let link = Link { volume: VolumeId::POOL, source: None, destination: None };
         let request = self.internal();
         let plan = self.plan(request, PortKind::None, link, steps);
         self.live.insert(plan.id, Work::Trim(runs));
@@ -329,19 +301,13 @@ impl BlockDevice for Mapped {
     fn finish(&mut self, cx: &mut Cx<'_>, plan: Plan, io: IoResult) -> Out {
         let mut out = Out::new();
         assert!(io.steps_done <= plan.steps.len(), "more steps done than planned");
-        assert!(
-            !io.status.is_ok() || io.steps_done == plan.steps.len(),
-            "a plan is whole or failed"
-        );
+        assert!(!io.status.is_ok() || io.steps_done == plan.steps.len(), "a plan is whole or failed");
         let work = self.live.remove(&plan.id).expect("a plan is finished once");
         match work {
             Work::Read { pins, bytes } => {
                 self.unpin(pins);
-                let completion = if io.status.is_ok() {
-                    Completion::ok(bytes)
-                } else {
-                    Completion::refused(io.status)
-                };
+                let completion =
+                    if io.status.is_ok() { Completion::ok(bytes) } else { Completion::refused(io.status) };
                 out.push((plan.request, Next::Done(completion)));
             }
             Work::Change(change) => self.finish_change(cx, plan.request, change, io.status, &mut out),
@@ -382,17 +348,9 @@ impl BlockDevice for Mapped {
             Control::AddVolume(id, limits) => self.add_volume(id, limits),
             Control::RemoveVolume(id) => self.remove_volume(id, &mut out),
             Control::SetLimits(id, limits) => {
-                if let Some(volume) = self
-                    .volumes
-                    .get_mut(id.index())
-                    .and_then(|slot| slot.volume.as_mut())
-                {
+                if let Some(volume) = self.volumes.get_mut(id.index()).and_then(|slot| slot.volume.as_mut()) {
                     assert_eq!(
-                        (
-                            volume.limits.capacity,
-                            volume.limits.logical_block,
-                            volume.limits.map_block
-                        ),
+                        (volume.limits.capacity, volume.limits.logical_block, volume.limits.map_block),
                         (limits.capacity, limits.logical_block, limits.map_block),
                         "the geometry of a volume stays"
                     );
@@ -414,9 +372,7 @@ impl BlockDevice for Mapped {
             trimming: sectors(self.space.trimming_blocks()),
             extents: volumes().map(|volume| volume.map.len() as u64).sum(),
             shared_ranges: self.space.shared_ranges(),
-            map_bytes: volumes()
-                .map(|volume| volume.map.memory() + volume.dirty.memory())
-                .sum::<u64>()
+            map_bytes: volumes().map(|volume| volume.map.memory() + volume.dirty.memory()).sum::<u64>()
                 + self.space.memory(),
         }
     }
@@ -430,10 +386,7 @@ impl BlockDevice for Mapped {
         for volume in self.volumes.iter().filter_map(|slot| slot.volume.as_ref()) {
             volume.map.check()?;
             for piece in volume.map.iter() {
-                add(
-                    &mut references,
-                    piece.value.0..piece.value.0 + count(&piece.range),
-                );
+                add(&mut references, piece.value.0..piece.value.0 + count(&piece.range));
             }
         }
         let mut changes = 0;
@@ -450,10 +403,7 @@ impl BlockDevice for Mapped {
         }
         self.space.check(&references, &pins)?;
         if changes != self.parking.live() {
-            return Err(format!(
-                "{changes} live changes, {} live claims",
-                self.parking.live()
-            ));
+            return Err(format!("{changes} live changes, {} live claims", self.parking.live()));
         }
         self.check_waiting()
     }

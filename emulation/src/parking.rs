@@ -30,12 +30,7 @@ pub(crate) struct Parking<C> {
 
 impl<C: Claim> Parking<C> {
     pub(crate) fn new() -> Self {
-        Self {
-            next: 0,
-            live: BTreeMap::new(),
-            parked: BTreeMap::new(),
-            exclusive: 0,
-        }
+        Self { next: 0, live: BTreeMap::new(), parked: BTreeMap::new(), exclusive: 0 }
     }
 
     /// The next place in the line.
@@ -56,10 +51,7 @@ impl<C: Claim> Parking<C> {
     /// The claim's link is live.
     pub(crate) fn enter(&mut self, ticket: Ticket, claim: C) {
         self.exclusive += usize::from(claim.exclusive());
-        assert!(
-            self.live.insert(ticket, claim).is_none(),
-            "{ticket:?} is live already"
-        );
+        assert!(self.live.insert(ticket, claim).is_none(), "{ticket:?} is live already");
     }
 
     /// The link is no longer live.
@@ -71,10 +63,7 @@ impl<C: Claim> Parking<C> {
     /// The claim's link waits.
     pub(crate) fn park(&mut self, ticket: Ticket, request: RequestId, claim: C) {
         self.exclusive += usize::from(claim.exclusive());
-        assert!(
-            self.parked.insert(ticket, (request, claim)).is_none(),
-            "{ticket:?} is parked already"
-        );
+        assert!(self.parked.insert(ticket, (request, claim)).is_none(), "{ticket:?} is parked already");
     }
 
     /// The link waits no longer. Its ticket stays its place in the line.
@@ -86,10 +75,7 @@ impl<C: Claim> Parking<C> {
 
     /// The first parked link at or after `from`.
     pub(crate) fn parked_from(&self, from: Ticket) -> Option<(Ticket, RequestId, &C)> {
-        self.parked
-            .range(from..)
-            .next()
-            .map(|(&ticket, (request, claim))| (ticket, *request, claim))
+        self.parked.range(from..).next().map(|(&ticket, (request, claim))| (ticket, *request, claim))
     }
 
     /// The first parked link after `ticket`.

@@ -19,20 +19,12 @@ pub struct Pool {
 impl Pool {
     /// A pool over the top of a stack of layers.
     pub fn new(device: Box<dyn BlockDevice>, log: Box<dyn RedoLog>) -> Self {
-        Self {
-            device,
-            log,
-            ledgers: Ledgers::default(),
-        }
+        Self { device, log, ledgers: Ledgers::default() }
     }
 
     /// Begins a request: the one place where requests are admitted.
     pub fn begin(&mut self, now: Instant, request: Request) -> Out {
-        assert!(
-            !request.id.is_internal(),
-            "{:?} is a number of the device's own",
-            request.id
-        );
+        assert!(!request.id.is_internal(), "{:?} is a number of the device's own", request.id);
         if let Err(status) = limits::admit(|volume| self.device.limits(volume), &request) {
             return smallvec![(request.id, Next::Done(Completion::refused(status)))];
         }
@@ -93,13 +85,6 @@ impl Pool {
     }
 
     fn parts(&mut self, now: Instant) -> (&mut dyn BlockDevice, Cx<'_>) {
-        (
-            self.device.as_mut(),
-            Cx {
-                now,
-                log: self.log.as_mut(),
-                ledgers: &mut self.ledgers,
-            },
-        )
+        (self.device.as_mut(), Cx { now, log: self.log.as_mut(), ledgers: &mut self.ledgers })
     }
 }

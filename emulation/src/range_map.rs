@@ -56,10 +56,7 @@ impl<V: RangeValue> Piece<V> {
     pub fn clip(&self, range: &Range<u64>) -> Option<Self> {
         let start = self.range.start.max(range.start);
         let end = self.range.end.min(range.end);
-        (start < end).then(|| Self {
-            range: start..end,
-            value: self.value.at(start - self.range.start),
-        })
+        (start < end).then(|| Self { range: start..end, value: self.value.at(start - self.range.start) })
     }
 
     /// True when `next` begins where this piece ends, with the value that follows: the two are one.
@@ -91,11 +88,7 @@ impl<V: RangeValue> Default for RangeMap<V> {
 impl<V: RangeValue> RangeMap<V> {
     /// An empty map.
     pub fn new() -> Self {
-        Self {
-            index: Index::new(),
-            pieces: 0,
-            keys: 0,
-        }
+        Self { index: Index::new(), pieces: 0, keys: 0 }
     }
 
     /// The whole stored piece that has `key`.
@@ -242,11 +235,7 @@ impl<V: RangeValue> RangeMap<V> {
 
     /// Takes the pieces that an edit of `range` meets out of the leaves behind its home.
     fn meet_after(&mut self, range: &Range<u64>, edit: &mut Edit<V>, removed: &mut impl FnMut(Piece<V>)) {
-        while let Some(place) = self
-            .index
-            .before(range.start)
-            .and_then(|home| self.index.next(home))
-        {
+        while let Some(place) = self.index.before(range.start).and_then(|home| self.index.next(home)) {
             let leaf = self.index.leaf_mut(place);
             let met = edit.meet(leaf, removed).len();
             if met < leaf.len() {
@@ -293,10 +282,7 @@ impl<V: RangeValue> RangeMap<V> {
         let mut last_len = LEAF_PIECES;
         for leaf in self.index.leaves() {
             if last_len + leaf.len() + 2 * LOOK_PIECES <= JOIN_PIECES {
-                return Err(format!(
-                    "the leaf at {} and the one before it are small",
-                    leaf.first_key()
-                ));
+                return Err(format!("the leaf at {} and the one before it are small", leaf.first_key()));
             }
             last_len = leaf.len();
         }

@@ -131,10 +131,7 @@ pub struct CopyCommand {
 impl CopyCommand {
     /// The sectors of all segments together, or `None` past 2^64.
     pub fn total(&self) -> Option<Sectors> {
-        self.segments
-            .iter()
-            .try_fold(0u64, |sum, segment| sum.checked_add(segment.source.len.0))
-            .map(Sectors)
+        self.segments.iter().try_fold(0u64, |sum, segment| sum.checked_add(segment.source.len.0)).map(Sectors)
     }
 }
 
@@ -152,9 +149,6 @@ pub struct CopySegment {
 impl CopySegment {
     /// The sectors it writes. Validated bounds keep the end below 2^64.
     pub fn destination_range(&self) -> SectorRange {
-        SectorRange {
-            start: self.destination,
-            len: self.source.len,
-        }
+        SectorRange { start: self.destination, len: self.source.len }
     }
 }

@@ -99,11 +99,7 @@ impl BlkStatus {
 
     /// The status for a positive errno, as the kernel's table has it; `IoErr` for one without an entry.
     pub fn from_errno(errno: i32) -> Self {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|status| status.errno() == errno)
-            .unwrap_or(Self::IoErr)
+        Self::ALL.iter().copied().find(|status| status.errno() == errno).unwrap_or(Self::IoErr)
     }
 }
 
@@ -119,10 +115,7 @@ mod tests {
 
     #[test]
     fn kernel_statuses_survive_the_way_through_errno() {
-        for &status in BlkStatus::ALL
-            .iter()
-            .filter(|status| **status <= BlkStatus::IoErr)
-        {
+        for &status in BlkStatus::ALL.iter().filter(|status| **status <= BlkStatus::IoErr) {
             assert_eq!(BlkStatus::from_errno(status.errno()), status);
         }
     }

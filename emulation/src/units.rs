@@ -31,11 +31,7 @@ impl Bytes {
 
     /// The whole sectors in it, or `None` when it is not a multiple of a sector.
     pub const fn sectors(self) -> Option<Sectors> {
-        if self.0 & (SECTOR_SIZE - 1) == 0 {
-            Some(Sectors(self.0 >> SECTOR_SHIFT))
-        } else {
-            None
-        }
+        if self.0 & (SECTOR_SIZE - 1) == 0 { Some(Sectors(self.0 >> SECTOR_SHIFT)) } else { None }
     }
 
     /// The whole sectors in it; a remainder is dropped.
@@ -149,19 +145,12 @@ pub struct SectorRange {
 impl SectorRange {
     /// `len` sectors from `start`, or `None` when the end passes 2^64.
     pub const fn new(start: Sector, len: Sectors) -> Option<Self> {
-        if start.0.checked_add(len.0).is_some() {
-            Some(Self { start, len })
-        } else {
-            None
-        }
+        if start.0.checked_add(len.0).is_some() { Some(Self { start, len }) } else { None }
     }
 
     /// The sectors from `start` up to, not including, `end`. Panics when `end` lies before `start`.
     pub fn between(start: Sector, end: Sector) -> Self {
-        Self {
-            start,
-            len: end - start,
-        }
+        Self { start, len: end - start }
     }
 
     /// The first sector after the range.
@@ -194,16 +183,7 @@ impl SectorRange {
     /// The first `len` sectors (all when it has fewer) and the rest.
     pub fn split_at(self, len: Sectors) -> (Self, Self) {
         let len = len.min(self.len);
-        (
-            Self {
-                start: self.start,
-                len,
-            },
-            Self {
-                start: self.start + len,
-                len: self.len - len,
-            },
-        )
+        (Self { start: self.start, len }, Self { start: self.start + len, len: self.len - len })
     }
 }
 

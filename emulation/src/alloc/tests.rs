@@ -55,9 +55,7 @@ impl Checked {
     /// True when a group made so far has a free run of `len`.
     fn has_run(&self, len: u64) -> bool {
         let groups = self.touched().chunks(index(self.blocks_per_group));
-        groups
-            .flat_map(|group| group.split(|used| *used))
-            .any(|run| run.len() >= index(len))
+        groups.flat_map(|group| group.split(|used| *used)).any(|run| run.len() >= index(len))
     }
 
     fn allocate(&mut self, want: u64, near: Option<u64>) {
@@ -68,11 +66,7 @@ impl Checked {
         };
         assert!(run.start < run.end && run.end - run.start <= want && run.end <= self.allocator.total());
         let group = run.start / self.blocks_per_group;
-        assert_eq!(
-            group,
-            (run.end - 1) / self.blocks_per_group,
-            "a run lies in one group"
-        );
+        assert_eq!(group, (run.end - 1) / self.blocks_per_group, "a run lies in one group");
 
         let near = near.filter(|&near| near < self.touched().len() as u64 && !self.is_used(near));
         if let Some(near) = near {
@@ -83,17 +77,10 @@ impl Checked {
             let whole = run.end - run.start == want || run.end == group_end || self.is_used(run.end);
             assert!(whole, "{run:?} could go on");
         } else if want.is_power_of_two() && self.groups_made <= SEARCHED_GROUPS as u64 && self.has_run(want) {
-            assert_eq!(
-                run.end - run.start,
-                want,
-                "a whole run is found where few groups are to be searched"
-            );
+            assert_eq!(run.end - run.start, want, "a whole run is found where few groups are to be searched");
         }
         if group == self.groups_made {
-            assert!(
-                self.touched().iter().all(|used| *used),
-                "a group is made before all others are full"
-            );
+            assert!(self.touched().iter().all(|used| *used), "a group is made before all others are full");
             self.groups_made += 1;
         }
         assert!(group < self.groups_made);
@@ -110,10 +97,7 @@ impl Checked {
         match *act {
             Act::Allocate(want) => self.allocate(want, None),
             Act::AllocateNear(want, after) => {
-                let near = self
-                    .runs
-                    .get(after % self.runs.len().max(1))
-                    .map_or(0, |run| run.end);
+                let near = self.runs.get(after % self.runs.len().max(1)).map_or(0, |run| run.end);
                 self.allocate(want, Some(near));
             }
             Act::Free(which, skip, len) => {
@@ -124,11 +108,8 @@ impl Checked {
                 let start = run.start + skip % (run.end - run.start);
                 let end = run.end.min(start + len);
                 self.free(start..end);
-                self.runs.extend(
-                    [run.start..start, end..run.end]
-                        .into_iter()
-                        .filter(|rest| !rest.is_empty()),
-                );
+                self.runs
+                    .extend([run.start..start, end..run.end].into_iter().filter(|rest| !rest.is_empty()));
             }
             Act::Take(start, len) => {
                 let start = start % self.allocator.total();
@@ -225,11 +206,7 @@ fn freed_blocks_are_used_before_untouched_groups() {
     checked.allocate(64, None);
     assert_eq!(checked.runs.last(), Some(&(130..140)), "the longest there is");
     checked.allocate(64, Some(256));
-    assert_eq!(
-        checked.runs.last(),
-        Some(&(5..6)),
-        "before group 4, even if asked for"
-    );
+    assert_eq!(checked.runs.last(), Some(&(5..6)), "before group 4, even if asked for");
     checked.allocate(64, Some(256));
     assert_eq!(checked.runs.last(), Some(&(256..320)));
     checked.check();
@@ -256,11 +233,7 @@ fn a_group_that_is_free_again_keeps_no_bits() {
     assert!(allocator.groups[0].bits.capacity() > 0);
     allocator.free(run);
     assert_eq!(allocator.groups[0].bits.capacity(), 0);
-    assert_eq!(
-        allocator.groups.len(),
-        1,
-        "an allocator of many blocks has the groups it used"
-    );
+    assert_eq!(allocator.groups.len(), 1, "an allocator of many blocks has the groups it used");
 }
 
 #[test]
@@ -310,14 +283,7 @@ fn what_an_image_names_is_taken_across_groups_and_not_given_out() {
     let mut allocator = Allocator::new(100, 32);
     allocator.take(20..70);
     allocator.check().unwrap();
-    assert_eq!(
-        (
-            allocator.used_blocks(),
-            allocator.is_used(19),
-            allocator.is_used(69)
-        ),
-        (50, false, true)
-    );
+    assert_eq!((allocator.used_blocks(), allocator.is_used(19), allocator.is_used(69)), (50, false, true));
     let mut given = Vec::new();
     while let Some(run) = allocator.allocate(7, None) {
         given.extend(run);

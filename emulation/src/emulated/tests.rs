@@ -30,19 +30,11 @@ fn copy(segments: &[(u64, u64, u64)]) -> Request {
         .iter()
         .map(|&(source, len, to)| CopySegment {
             source_volume: V,
-            source: SectorRange {
-                start: Sector(source),
-                len: Sectors(len),
-            },
+            source: SectorRange { start: Sector(source), len: Sectors(len) },
             destination: Sector(to),
         })
         .collect();
-    Request {
-        id: RequestId(1),
-        volume: V,
-        op: Op::Copy(CopyCommand { segments }),
-        flags: Flags::NONE,
-    }
+    Request { id: RequestId(1), volume: V, op: Op::Copy(CopyCommand { segments }), flags: Flags::NONE }
 }
 
 /// Takes the copy's next answer, which must be the only one.
@@ -89,10 +81,7 @@ fn an_emulated_copy_is_inner_reads_and_writes() {
     let link = |len| [('r', len), ('w', len)];
     assert_eq!(seen, [link(256), link(256), link(88), link(8)].concat());
     let ledger = pool.ledger(V);
-    assert_eq!(
-        (ledger.bounced, ledger.inside_read),
-        (Bytes(608 * 512), Bytes(608 * 512))
-    );
+    assert_eq!((ledger.bounced, ledger.inside_read), (Bytes(608 * 512), Bytes(608 * 512)));
     assert_eq!((ledger.door_read, ledger.door_written), (Bytes(0), Bytes(0)));
 }
 
@@ -107,14 +96,9 @@ fn a_failed_inner_request_ends_the_copy_with_its_prefix() {
     }
     let Next::Run(plan) = next else { panic!("{next:?}") };
     next = only(pool.finish(Instant::ORIGIN, plan, IoResult::failed(BlkStatus::Medium, 0)));
-    let Next::Done(completion) = next else {
-        panic!("{next:?}")
-    };
+    let Next::Done(completion) = next else { panic!("{next:?}") };
     assert_eq!(completion.status, BlkStatus::Medium);
-    assert_eq!(
-        (completion.bytes, completion.first_failed_segment),
-        (Bytes((8 + 256) * 512), Some(1))
-    );
+    assert_eq!((completion.bytes, completion.first_failed_segment), (Bytes((8 + 256) * 512), Some(1)));
 }
 
 #[test]
@@ -125,11 +109,6 @@ fn an_abort_ends_it_before_its_next_link() {
     assert!(pool.abort(Instant::ORIGIN, RequestId(1)).is_empty());
     let io = IoResult::done(&plan);
     let next = only(pool.finish(Instant::ORIGIN, plan, io));
-    let Next::Done(completion) = next else {
-        panic!("{next:?}")
-    };
-    assert_eq!(
-        (completion.status, completion.bytes),
-        (BlkStatus::Aborted, Bytes(0))
-    );
+    let Next::Done(completion) = next else { panic!("{next:?}") };
+    assert_eq!((completion.status, completion.bytes), (BlkStatus::Aborted, Bytes(0)));
 }

@@ -32,12 +32,7 @@ fn admitted_by(own: Limits, volume: VolumeId, op: Op, flags: Flags) -> Result<()
     let small = Limits::new(Sectors(CAPACITY), Sectors(1), Sectors(BLOCK));
     let volumes = [own, other, small];
     assert!(volumes.iter().all(|limits| limits.validate().is_ok()));
-    let request = Request {
-        id: RequestId(1),
-        volume,
-        op,
-        flags,
-    };
+    let request = Request { id: RequestId(1), volume, op, flags };
     admit(|volume| volumes.get(volume.index()), &request)
 }
 
@@ -47,24 +42,15 @@ fn admitted(op: Op) -> Result<(), BlkStatus> {
 
 /// A range in sectors; its end may pass every bound.
 fn range(start: u64, len: u64) -> SectorRange {
-    SectorRange {
-        start: Sector(start),
-        len: Sectors(len),
-    }
+    SectorRange { start: Sector(start), len: Sectors(len) }
 }
 
 fn segment(source_volume: VolumeId, source: u64, destination: u64, len: u64) -> CopySegment {
-    CopySegment {
-        source_volume,
-        source: range(source, len),
-        destination: Sector(destination),
-    }
+    CopySegment { source_volume, source: range(source, len), destination: Sector(destination) }
 }
 
 fn command(segments: &[CopySegment]) -> CopyCommand {
-    CopyCommand {
-        segments: SmallVec::from_slice(segments),
-    }
+    CopyCommand { segments: SmallVec::from_slice(segments) }
 }
 
 fn copy(segments: &[CopySegment]) -> Op {
@@ -74,9 +60,7 @@ fn copy(segments: &[CopySegment]) -> Op {
 /// `count` segments of `blocks` blocks each, none overlapping another.
 fn apart(count: u64, blocks: u64) -> Vec<CopySegment> {
     let len = blocks * BLOCK;
-    (0..count)
-        .map(|index| segment(OWN, index * len, CAPACITY / 2 + index * len, len))
-        .collect()
+    (0..count).map(|index| segment(OWN, index * len, CAPACITY / 2 + index * len, len)).collect()
 }
 
 /// What makes an operation of a range.
@@ -130,49 +114,23 @@ fn every_op() -> [(Op, bool); 9] {
         (Op::Discard(block), true),
         (Op::WriteZeroes(block), true),
         (copy(&apart(1, 1)), true),
-        (
-            Op::ZoneMgmt {
-                zone: Sector(0),
-                action: ZoneAction::Reset,
-            },
-            true,
-        ),
+        (Op::ZoneMgmt { zone: Sector(0), action: ZoneAction::Reset }, true),
         (Op::ZoneResetAll, true),
-        (
-            Op::ReportZones {
-                from: Sector(0),
-                max: 1,
-            },
-            false,
-        ),
+        (Op::ReportZones { from: Sector(0), max: 1 }, false),
     ]
 }
 
 #[test]
 fn a_read_only_volume_takes_what_changes_nothing() {
     for (op, changes) in every_op() {
-        let read_only = Limits {
-            read_only: true,
-            ..own_limits()
-        };
+        let read_only = Limits { read_only: true, ..own_limits() };
         let expected = if changes { Err(BlkStatus::ReadOnly) } else { Ok(()) };
-        assert_eq!(
-            admitted_by(read_only, OWN, op.clone(), Flags::NONE),
-            expected,
-            "{op:?}"
-        );
+        assert_eq!(admitted_by(read_only, OWN, op.clone(), Flags::NONE), expected, "{op:?}");
         assert_eq!(admitted(op.clone()), Ok(()), "{op:?}");
     }
     let from_own = copy(&[segment(OWN, 0, 0, BLOCK)]);
-    let read_only = Limits {
-        read_only: true,
-        ..own_limits()
-    };
-    assert_eq!(
-        admitted_by(read_only, OTHER, from_own, Flags::NONE),
-        Ok(()),
-        "a source may be read-only"
-    );
+    let read_only = Limits { read_only: true, ..own_limits() };
+    assert_eq!(admitted_by(read_only, OTHER, from_own, Flags::NONE), Ok(()), "a source may be read-only");
 }
 
 #[test]
@@ -181,53 +139,26 @@ fn a_volume_that_is_not_there_takes_nothing() {
         let verdict = admitted_by(own_limits(), NO_VOLUME, op.clone(), Flags::NONE);
         assert_eq!(verdict, Err(BlkStatus::NoVolume), "{op:?}");
     }
-    assert_eq!(
-        admitted(copy(&[segment(NO_VOLUME, 0, 0, BLOCK)])),
-        Err(BlkStatus::NoVolume)
-    );
+    assert_eq!(admitted(copy(&[segment(NO_VOLUME, 0, 0, BLOCK)])), Err(BlkStatus::NoVolume));
 }
 
 #[test]
 fn every_mode_but_off_takes_copies() {
     for mode in CopyMode::ALL {
-        let own = Limits {
-            copy_mode: mode,
-            ..own_limits()
-        };
-        let expected = if mode == CopyMode::Off {
-            Err(BlkStatus::NotSupp)
-        } else {
-            Ok(())
-        };
-        assert_eq!(
-            admitted_by(own, OWN, copy(&apart(1, 1)), Flags::NONE),
-            expected,
-            "{mode:?}"
-        );
+        let own = Limits { copy_mode: mode, ..own_limits() };
+        let expected = if mode == CopyMode::Off { Err(BlkStatus::NotSupp) } else { Ok(()) };
+        assert_eq!(admitted_by(own, OWN, copy(&apart(1, 1)), Flags::NONE), expected, "{mode:?}");
     }
-    let off = Limits {
-        copy_mode: CopyMode::Off,
-        ..own_limits()
-    };
+    let off = Limits { copy_mode: CopyMode::Off, ..own_limits() };
     let from_own = copy(&[segment(OWN, 0, 0, BLOCK)]);
-    assert_eq!(
-        admitted_by(off, OTHER, from_own, Flags::NONE),
-        Ok(()),
-        "the destination's mode decides"
-    );
+    assert_eq!(admitted_by(off, OTHER, from_own, Flags::NONE), Ok(()), "the destination's mode decides");
 }
 
 #[test]
 fn volumes_of_a_copy_have_the_same_logical_block() {
     assert_eq!(admitted(copy(&[segment(OTHER, 0, 0, BLOCK)])), Ok(()));
-    assert_eq!(
-        admitted(copy(&[segment(SMALL_BLOCKS, 0, 0, BLOCK)])),
-        Err(BlkStatus::CopyIncompatible)
-    );
-    let one_of_two = [
-        segment(OTHER, 0, 0, BLOCK),
-        segment(SMALL_BLOCKS, 0, BLOCK, BLOCK),
-    ];
+    assert_eq!(admitted(copy(&[segment(SMALL_BLOCKS, 0, 0, BLOCK)])), Err(BlkStatus::CopyIncompatible));
+    let one_of_two = [segment(OTHER, 0, 0, BLOCK), segment(SMALL_BLOCKS, 0, BLOCK, BLOCK)];
     assert_eq!(admitted(copy(&one_of_two)), Err(BlkStatus::CopyIncompatible));
 }
 
@@ -262,14 +193,8 @@ fn both_ends_of_a_segment_are_aligned_and_within_their_volumes() {
         (segment(OTHER, CAPACITY / 2 - BLOCK, 0, BLOCK), Ok(())),
         (segment(OTHER, CAPACITY / 2, 0, BLOCK), Err(BlkStatus::OutOfRange)),
         (segment(OTHER, 0, CAPACITY / 2, BLOCK), Ok(())),
-        (
-            segment(OWN, CAPACITY - BLOCK, 0, 2 * BLOCK),
-            Err(BlkStatus::OutOfRange),
-        ),
-        (
-            segment(OWN, 0, CAPACITY - BLOCK, 2 * BLOCK),
-            Err(BlkStatus::OutOfRange),
-        ),
+        (segment(OWN, CAPACITY - BLOCK, 0, 2 * BLOCK), Err(BlkStatus::OutOfRange)),
+        (segment(OWN, 0, CAPACITY - BLOCK, 2 * BLOCK), Err(BlkStatus::OutOfRange)),
         (segment(OWN, far, 0, BLOCK), Err(BlkStatus::OutOfRange)),
         (segment(OWN, 0, far, BLOCK), Err(BlkStatus::OutOfRange)),
         (segment(OWN, 0, 2 * BLOCK, 0), Err(BlkStatus::Inval)),
@@ -281,11 +206,7 @@ fn both_ends_of_a_segment_are_aligned_and_within_their_volumes() {
     for (segment, expected) in table {
         assert_eq!(admitted(copy(&[segment])), expected, "{segment:?}");
         let good = self::segment(OTHER, 0, 512 * BLOCK, BLOCK);
-        assert_eq!(
-            admitted(copy(&[good, segment])),
-            expected,
-            "behind another: {segment:?}"
-        );
+        assert_eq!(admitted(copy(&[good, segment])), expected, "behind another: {segment:?}");
     }
 }
 
@@ -310,10 +231,7 @@ const RELATIONS: [(&str, u64, u64, bool); 13] = [
 #[test]
 fn the_table_has_each_relation_once() {
     let relation = |start: u64, end: u64| [start.cmp(&8), start.cmp(&16), end.cmp(&8), end.cmp(&16)];
-    let different: BTreeSet<_> = RELATIONS
-        .iter()
-        .map(|&(_, start, end, _)| relation(start, end))
-        .collect();
+    let different: BTreeSet<_> = RELATIONS.iter().map(|&(_, start, end, _)| relation(start, end)).collect();
     assert_eq!(different.len(), 13);
 }
 
@@ -326,54 +244,29 @@ fn each_relation_is_taken_or_refused_in_each_role() {
         let (two, two_len) = (8 * BLOCK, 8 * BLOCK);
         let verdict = |segments: &[CopySegment], overlap: bool| {
             let op = copy(segments);
-            let refused = if overlap {
-                Err(BlkStatus::CopyOverlap)
-            } else {
-                Ok(())
-            };
+            let refused = if overlap { Err(BlkStatus::CopyOverlap) } else { Ok(()) };
             let what = format!("{name}: {segments:?}");
             assert_eq!(overlaps(OWN, &command(segments)), overlap, "{what}");
             assert_eq!(admitted(op.clone()), refused, "{what}");
-            assert_eq!(
-                admitted_by(own_limits(), OWN, op, Flags::MAY_OVERLAP),
-                Ok(()),
-                "{what}"
-            );
+            assert_eq!(admitted_by(own_limits(), OWN, op, Flags::MAY_OVERLAP), Ok(()), "{what}");
         };
         for other_way in [false, true] {
             let both = |first, second| {
-                if other_way {
-                    [second, first]
-                } else {
-                    [first, second]
-                }
+                if other_way { [second, first] } else { [first, second] }
             };
-            let destinations = both(
-                segment(OWN, away(0), one, len),
-                segment(OWN, away(1), two, two_len),
-            );
+            let destinations = both(segment(OWN, away(0), one, len), segment(OWN, away(1), two, two_len));
             verdict(&destinations, common);
-            let from_other = destinations.map(|segment| CopySegment {
-                source_volume: OTHER,
-                ..segment
-            });
+            let from_other = destinations.map(|segment| CopySegment { source_volume: OTHER, ..segment });
             verdict(&from_other, common);
 
-            let source_and_destination = both(
-                segment(OWN, one, away(0), len),
-                segment(OWN, away(1), two, two_len),
-            );
+            let source_and_destination =
+                both(segment(OWN, one, away(0), len), segment(OWN, away(1), two, two_len));
             verdict(&source_and_destination, common);
-            let on_other_volume = both(
-                segment(OTHER, one, away(0), len),
-                segment(OWN, away(1), two, two_len),
-            );
+            let on_other_volume =
+                both(segment(OTHER, one, away(0), len), segment(OWN, away(1), two, two_len));
             verdict(&on_other_volume, false);
 
-            let sources = both(
-                segment(OWN, one, away(0), len),
-                segment(OWN, two, away(1), two_len),
-            );
+            let sources = both(segment(OWN, one, away(0), len), segment(OWN, two, away(1), two_len));
             verdict(&sources, false);
         }
     }
@@ -382,29 +275,13 @@ fn each_relation_is_taken_or_refused_in_each_role() {
 #[test]
 fn a_segment_may_not_overlap_itself() {
     let len = 8 * BLOCK;
-    for (destination, overlap) in [
-        (0, true),
-        (BLOCK, true),
-        (len - BLOCK, true),
-        (len, false),
-        (len + BLOCK, false),
-    ] {
+    for (destination, overlap) in
+        [(0, true), (BLOCK, true), (len - BLOCK, true), (len, false), (len + BLOCK, false)]
+    {
         for (source, destination) in [(0, destination), (destination, 0)] {
-            let refused = if overlap {
-                Err(BlkStatus::CopyOverlap)
-            } else {
-                Ok(())
-            };
-            assert_eq!(
-                admitted(copy(&[segment(OWN, source, destination, len)])),
-                refused,
-                "{destination}"
-            );
-            assert_eq!(
-                admitted(copy(&[segment(OTHER, source, destination, len)])),
-                Ok(()),
-                "{destination}"
-            );
+            let refused = if overlap { Err(BlkStatus::CopyOverlap) } else { Ok(()) };
+            assert_eq!(admitted(copy(&[segment(OWN, source, destination, len)])), refused, "{destination}");
+            assert_eq!(admitted(copy(&[segment(OTHER, source, destination, len)])), Ok(()), "{destination}");
         }
     }
 }
@@ -413,20 +290,12 @@ fn a_segment_may_not_overlap_itself() {
 fn overlaps_by_sector(command: &CopyCommand) -> bool {
     let sectors = |range: SectorRange| range.start.0..range.end().0;
     let mut written = BTreeSet::new();
-    let mut twice = command
-        .segments
-        .iter()
-        .flat_map(|segment| sectors(segment.destination_range()));
+    let mut twice = command.segments.iter().flat_map(|segment| sectors(segment.destination_range()));
     if !twice.all(|sector| written.insert(sector)) {
         return true;
     }
-    let on_own = command
-        .segments
-        .iter()
-        .filter(|segment| segment.source_volume == OWN);
-    on_own
-        .flat_map(|segment| sectors(segment.source))
-        .any(|sector| written.contains(&sector))
+    let on_own = command.segments.iter().filter(|segment| segment.source_volume == OWN);
+    on_own.flat_map(|segment| sectors(segment.source)).any(|sector| written.contains(&sector))
 }
 
 /// Up to eight segments, crowded or not.
@@ -508,38 +377,14 @@ fn the_largest_limits_are_valid() {
 #[test]
 fn blocks_and_sizes_that_could_never_work_are_refused() {
     assert_refused(&[
-        (
-            |limits| limits.logical_block = Sectors(0),
-            LimitsError::LogicalBlock(0),
-        ),
-        (
-            |limits| limits.logical_block = Sectors(3),
-            LimitsError::LogicalBlock(1536),
-        ),
-        (
-            |limits| limits.logical_block = Sectors(16),
-            LimitsError::LogicalBlock(8192),
-        ),
-        (
-            |limits| limits.map_block = Sectors(4),
-            LimitsError::MapBlock(2048),
-        ),
-        (
-            |limits| limits.map_block = Sectors(24),
-            LimitsError::MapBlock(12_288),
-        ),
-        (
-            |limits| limits.map_block = Sectors(256),
-            LimitsError::MapBlock(131_072),
-        ),
-        (
-            |limits| limits.capacity = Sectors(0),
-            LimitsError::Capacity(0, 4096),
-        ),
-        (
-            |limits| limits.capacity = Sectors(12),
-            LimitsError::Capacity(6144, 4096),
-        ),
+        (|limits| limits.logical_block = Sectors(0), LimitsError::LogicalBlock(0)),
+        (|limits| limits.logical_block = Sectors(3), LimitsError::LogicalBlock(1536)),
+        (|limits| limits.logical_block = Sectors(16), LimitsError::LogicalBlock(8192)),
+        (|limits| limits.map_block = Sectors(4), LimitsError::MapBlock(2048)),
+        (|limits| limits.map_block = Sectors(24), LimitsError::MapBlock(12_288)),
+        (|limits| limits.map_block = Sectors(256), LimitsError::MapBlock(131_072)),
+        (|limits| limits.capacity = Sectors(0), LimitsError::Capacity(0, 4096)),
+        (|limits| limits.capacity = Sectors(12), LimitsError::Capacity(6144, 4096)),
     ]);
 }
 
@@ -551,18 +396,12 @@ fn copy_limits_that_could_never_work_are_refused() {
         (|limits| limits.copy_max_bytes = Bytes(0), bytes(0)),
         (|limits| limits.copy_max_bytes = Bytes(512), bytes(512)),
         (|limits| limits.copy_max_segment_bytes = Bytes(0), segment(0)),
-        (
-            |limits| limits.copy_max_segment_bytes = Bytes(6144),
-            segment(6144),
-        ),
+        (|limits| limits.copy_max_segment_bytes = Bytes(6144), segment(6144)),
         (
             |limits| limits.copy_max_segment_bytes = Bytes(65_536 * 4096),
             LimitsError::SegmentTooLong(65_536 * 4096, 65_535 * 4096),
         ),
         (|limits| limits.copy_max_segments = 0, LimitsError::Segments(0)),
-        (
-            |limits| limits.copy_max_segments = 257,
-            LimitsError::Segments(257),
-        ),
+        (|limits| limits.copy_max_segments = 257, LimitsError::Segments(257)),
     ]);
 }

@@ -3,6 +3,7 @@
 use super::link::{Built, Lack, Shape};
 use super::*;
 use crate::copy;
+use crate::device;
 use crate::request::Flags;
 use crate::units::SectorRange;
 
@@ -52,10 +53,9 @@ impl Chain {
     fn range(&self) -> Option<SectorRange> {
         match &self.request.op {
             Op::Write(range) | Op::Discard(range) | Op::WriteZeroes(range) => Some(*range),
-            Op::Copy(command) => command
-                .segments
-                .get(self.segment)
-                .map(|segment| segment.destination_range()),
+            Op::Copy(command) => {
+                command.segments.get(self.segment).map(|segment| segment.destination_range())
+            }
             Op::Read(_) | Op::Flush | Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } => {
                 unreachable!("no chain is made of {:?}", self.request.op)
             }
@@ -121,9 +121,7 @@ impl Mapped {
         if request.flags.has(Flags::APPEND) {
             return Next::Done(Completion::refused(BlkStatus::NotSupp));
         }
-        let mode = self
-            .volume(request.volume)
-            .map_or(CopyMode::Off, |volume| volume.limits.copy_mode);
+        let mode = self.volume(request.volume).map_or(CopyMode::Off, |volume| volume.limits.copy_mode);
         let mut epochs = smallvec![(request.volume, self.epoch(request.volume))];
         if let Op::Copy(command) = &request.op {
             for segment in &command.segments {
@@ -241,7 +239,7 @@ impl Mapped {
                 self.parking.unpark(ticket);
                 match self.advance(cx, id, Some(ticket), out) {
                     Next::Wait => {}
-                    answer @ (Next::Run(_) | Next::Done(_)) => out.push((id, answer)),
+                    answer @ (Next::Run(_) | Next::Done(_)) => device::name(out, id, answer),
                 }
             }
             next = self.parking.parked_after(ticket);
@@ -292,10 +290,7 @@ impl Mapped {
         }
         // Nothing of it is known to be durable, which is what it asked for.
         let first_failed_segment = matches!(chain.request.op, Op::Copy(_)).then_some(0);
-        Next::Done(Completion {
-            first_failed_segment,
-            ..Completion::refused(status)
-        })
+        Next::Done(Completion { first_failed_segment, ..Completion::refused(status) })
     }
 
     pub(super) fn check_waiting(&self) -> Result<(), String> {
@@ -315,10 +310,7 @@ impl Mapped {
             }
         }
         if parked != self.parking.parked() {
-            return Err(format!(
-                "{parked} chains are parked, {} places are taken",
-                self.parking.parked()
-            ));
+            return Err(format!("{parked} chains are parked, {} places are taken", self.parking.parked()));
         }
         let mut next = self.parking.parked_from(Parking::<BlockClaim>::FIRST);
         while let Some((ticket, id, claim)) = next {
@@ -342,10 +334,7 @@ impl Mapped {
     }
 
     fn stale(&self, chain: &Chain) -> bool {
-        chain
-            .epochs
-            .iter()
-            .any(|&(volume, epoch)| self.epoch(volume) != epoch)
+        chain.epochs.iter().any(|&(volume, epoch)| self.epoch(volume) != epoch)
     }
 
     fn chain(&mut self, id: RequestId) -> &mut Chain {

@@ -22,12 +22,7 @@ impl BlockClaim {
         let blocks = start / map_block..end.div_ceil(map_block);
         let one = blocks.end - blocks.start == 1;
         let (head, tail) = (!start.is_multiple_of(map_block), !end.is_multiple_of(map_block));
-        Self {
-            volume,
-            blocks,
-            head: head || (one && tail),
-            tail: tail || (one && head),
-        }
+        Self { volume, blocks, head: head || (one && tail), tail: tail || (one && head) }
     }
 
     pub(super) fn blocks(&self) -> Range<u64> {
@@ -35,10 +30,7 @@ impl BlockClaim {
     }
 
     fn parts(&self) -> impl Iterator<Item = u64> {
-        let (head, tail) = (
-            self.head.then_some(self.blocks.start),
-            self.tail.then_some(self.blocks.end - 1),
-        );
+        let (head, tail) = (self.head.then_some(self.blocks.start), self.tail.then_some(self.blocks.end - 1));
         head.into_iter().chain(tail)
     }
 }
@@ -61,14 +53,7 @@ mod tests {
     use crate::units::{Sector, Sectors};
 
     fn claim(start: u64, len: u64) -> BlockClaim {
-        BlockClaim::new(
-            VolumeId(0),
-            SectorRange {
-                start: Sector(start),
-                len: Sectors(len),
-            },
-            8,
-        )
+        BlockClaim::new(VolumeId(0), SectorRange { start: Sector(start), len: Sectors(len) }, 8)
     }
 
     #[test]
@@ -81,14 +66,9 @@ mod tests {
     fn a_part_conflicts_with_every_change_of_its_block_and_no_other() {
         // 9..23 changes parts of blocks 1 and 2.
         let part = claim(9, 14);
-        for (start, len, conflicts) in [
-            (0, 8, false),
-            (8, 8, true),
-            (15, 1, true),
-            (16, 8, true),
-            (24, 8, false),
-            (0, 64, true),
-        ] {
+        for (start, len, conflicts) in
+            [(0, 8, false), (8, 8, true), (15, 1, true), (16, 8, true), (24, 8, false), (0, 64, true)]
+        {
             assert_eq!(part.conflicts(&claim(start, len)), conflicts, "{start}+{len}");
             assert_eq!(claim(start, len).conflicts(&part), conflicts, "{start}+{len}");
         }

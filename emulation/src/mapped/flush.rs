@@ -42,11 +42,7 @@ impl Flushes {
     }
 
     pub(super) fn awaited_by(&self, id: RequestId) -> bool {
-        self.next.contains(&id)
-            || self
-                .running
-                .as_ref()
-                .is_some_and(|running| running.waiters.contains(&id))
+        self.next.contains(&id) || self.running.as_ref().is_some_and(|running| running.waiters.contains(&id))
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
@@ -129,11 +125,7 @@ impl Mapped {
 
     /// When [`BlockDevice::wake`] has something to try again.
     pub(super) fn next_wake(&self, cx: &Cx<'_>) -> Option<Instant> {
-        if self.needs_write_back(cx) && !self.flushes.running() {
-            self.flushes.retry_at()
-        } else {
-            None
-        }
+        if self.needs_write_back(cx) && !self.flushes.running() { self.flushes.retry_at() } else { None }
     }
 
     fn needs_write_back(&self, cx: &Cx<'_>) -> bool {
@@ -167,36 +159,17 @@ impl Mapped {
             let id = VolumeId(u32::try_from(index).expect("volume numbers are 32 bits"));
             volume.committing = std::mem::take(&mut volume.dirty);
             for dirty in volume.committing.iter() {
-                changes.extend(
-                    volume
-                        .map
-                        .pieces_and_holes(dirty.range)
-                        .map(|(logical, physical)| MapChange {
-                            volume: id,
-                            logical,
-                            physical: physical.map(|first| first.0),
-                        }),
-                );
+                changes.extend(volume.map.pieces_and_holes(dirty.range).map(|(logical, physical)| {
+                    MapChange { volume: id, logical, physical: physical.map(|first| first.0) }
+                }));
             }
         }
         let removed = std::mem::take(&mut self.flushes.removed);
         let sequence = cx.log.last();
-        let commit = Commit {
-            changes,
-            removed: removed.clone(),
-            sequence,
-        };
-        self.flushes.running = Some(Running {
-            waiters,
-            removed,
-            sequence,
-        });
+        let commit = Commit { changes, removed: removed.clone(), sequence };
+        self.flushes.running = Some(Running { waiters, removed, sequence });
         let request = self.internal();
-        let link = Link {
-            volume: VolumeId::POOL,
-            source: None,
-            destination: None,
-        };
+        let link = Link { volume: VolumeId::POOL, source: None, destination: None };
         let steps = smallvec![Step::Sync, Step::Commit(commit)];
         let plan = self.plan(request, PortKind::None, link, steps);
         self.live.insert(plan.id, Work::Flush);

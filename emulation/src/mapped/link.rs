@@ -33,10 +33,7 @@ impl Shape {
 
 /// What building a link gives.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made and taken apart once; a plan is the common case"
-)]
+#[expect(clippy::large_enum_variant, reason = "made and taken apart once; a plan is the common case")]
 pub(super) enum Built {
     /// A plan to run.
     Run(Plan),
@@ -126,10 +123,7 @@ impl Mapped {
             let port = at.start - range.start;
             match piece {
                 Some(from) => {
-                    let from = StoreRange {
-                        start: from,
-                        len: at.len,
-                    };
+                    let from = StoreRange { start: from, len: at.len };
                     steps.push(Step::Read { from, port });
                     pins.push(self.run_of(from));
                 }
@@ -143,19 +137,9 @@ impl Mapped {
         for run in &pins {
             self.space.pin(run.clone());
         }
-        let link = Link {
-            volume,
-            source: Some((volume, range)),
-            destination: None,
-        };
+        let link = Link { volume, source: Some((volume, range)), destination: None };
         let plan = self.plan(id, PortKind::Door, link, steps);
-        self.live.insert(
-            plan.id,
-            Work::Read {
-                pins,
-                bytes: range.len.bytes(),
-            },
-        );
+        self.live.insert(plan.id, Work::Read { pins, bytes: range.len.bytes() });
         Next::Run(plan)
     }
 
@@ -215,16 +199,7 @@ impl Mapped {
             self.space.pin(run.clone());
         }
         self.reserved += draft.reserved;
-        let plan = self.plan(
-            id,
-            port,
-            Link {
-                volume,
-                source,
-                destination,
-            },
-            draft.steps,
-        );
+        let plan = self.plan(id, port, Link { volume, source, destination }, draft.steps);
         let change = Change {
             ticket,
             volume,
@@ -254,10 +229,8 @@ impl Mapped {
                 To::Shared(first) => Some(first),
                 To::Nothing => None,
             };
-            let volume = self.volumes[change.volume.index()]
-                .volume
-                .as_mut()
-                .expect("the epoch is that of begin");
+            let volume =
+                self.volumes[change.volume.index()].volume.as_mut().expect("the epoch is that of begin");
             let mut take = |old: crate::range_map::Piece<Physical>| {
                 replaced.push(old.value.0..old.value.0 + count(&old.range));
             };
@@ -268,11 +241,7 @@ impl Mapped {
             if volatile {
                 volume.dirty.insert(put.logical.clone(), (), &mut |_| {});
             }
-            cx.log.append(&MapChange {
-                volume: change.volume,
-                logical: put.logical,
-                physical,
-            });
+            cx.log.append(&MapChange { volume: change.volume, logical: put.logical, physical });
         }
         #[cfg(feature = "canary")]
         if self.canary == Some(Canary::ReferenceLeak) && !change.remapped.is_zero() {
@@ -301,10 +270,7 @@ impl Mapped {
     }
 
     pub(super) fn store_range(&self, run: Blocks) -> StoreRange {
-        StoreRange {
-            start: PhysSector(run.start * self.block()),
-            len: Sectors(count(&run) * self.block()),
-        }
+        StoreRange { start: PhysSector(run.start * self.block()), len: Sectors(count(&run) * self.block()) }
     }
 
     /// The blocks that a run of sectors of the store lies in.
@@ -327,9 +293,7 @@ impl Mapped {
         let blocks = range.start.0 / block..range.end().0.div_ceil(block);
         for (logical, physical) in self.map(volume).pieces_and_holes(blocks) {
             let piece = SectorRange::between(Sector(logical.start * block), Sector(logical.end * block));
-            let at = piece
-                .intersection(range)
-                .expect("the blocks of the range overlap it");
+            let at = piece.intersection(range).expect("the blocks of the range overlap it");
             let offset = at.start - piece.start;
             each(at, physical.map(|first| PhysSector(first.0 * block) + offset));
         }
@@ -352,26 +316,17 @@ impl Mapped {
         if !self.space.has_room(self.reserved, more) {
             return Err(Lack::Room);
         }
-        let before = blocks
-            .start
-            .checked_sub(1)
-            .and_then(|block| self.map(volume).get(block));
+        let before = blocks.start.checked_sub(1).and_then(|block| self.map(volume).get(block));
         let near = before.map(|piece| piece.value.0 + count(&piece.range));
-        let near = near.filter(|_| {
-            self.map(volume)
-                .get(blocks.start - 1)
-                .is_some_and(|p| p.range.end == blocks.start)
-        });
+        let near = near
+            .filter(|_| self.map(volume).get(blocks.start - 1).is_some_and(|p| p.range.end == blocks.start));
         let runs = self.space.allocate(count(&blocks), near).ok_or(Lack::Blocks)?;
         draft.reserved = more;
         let mut logical = blocks.start;
         for run in runs {
             let end = logical + count(&run);
             self.draft_run(volume, range, logical, run.clone(), contents, draft);
-            draft.puts.push(Put {
-                logical: logical..end,
-                to: To::Fresh(run.start),
-            });
+            draft.puts.push(Put { logical: logical..end, to: To::Fresh(run.start) });
             logical = end;
         }
         Ok(())
@@ -388,10 +343,7 @@ impl Mapped {
         draft: &mut Draft,
     ) {
         let block = self.block();
-        let whole = SectorRange {
-            start: Sector(logical * block),
-            len: Sectors(count(&run) * block),
-        };
+        let whole = SectorRange { start: Sector(logical * block), len: Sectors(count(&run) * block) };
         let to = |at: Sector| PhysSector(run.start * block) + (at - whole.start);
         let inside = whole.intersection(range).expect("new blocks are for the range");
         let head = SectorRange::between(whole.start, inside.start);
@@ -404,17 +356,11 @@ impl Mapped {
         match contents {
             Contents::Port => draft.steps.push(Step::Write {
                 port: inside.start - range.start,
-                to: StoreRange {
-                    start: to(inside.start),
-                    len: inside.len,
-                },
+                to: StoreRange { start: to(inside.start), len: inside.len },
             }),
             Contents::Zeroes => {
                 draft.steps.push(Step::Zero {
-                    at: StoreRange {
-                        start: to(inside.start),
-                        len: inside.len,
-                    },
+                    at: StoreRange { start: to(inside.start), len: inside.len },
                     unmap: false,
                 });
             }
@@ -441,10 +387,7 @@ impl Mapped {
             let to = to + (at.start - source.start);
             match piece {
                 Some(from) => {
-                    let from = StoreRange {
-                        start: from,
-                        len: at.len,
-                    };
+                    let from = StoreRange { start: from, len: at.len };
                     draft.steps.push(Step::Move { from, to, reason });
                     #[cfg(feature = "canary")]
                     if self.canary == Some(Canary::CopyUnpinned) {
@@ -454,13 +397,7 @@ impl Mapped {
                 }
                 None => {
                     holes += at.len;
-                    draft.steps.push(Step::Zero {
-                        at: StoreRange {
-                            start: to,
-                            len: at.len,
-                        },
-                        unmap: false,
-                    });
+                    draft.steps.push(Step::Zero { at: StoreRange { start: to, len: at.len }, unmap: false });
                 }
             }
         });
@@ -509,18 +446,11 @@ impl Mapped {
         let first = link.source.start.0 / block;
         let source = first..first + count(&blocks);
         let mut end = source.start;
-        for (run, physical) in self
-            .map(from)
-            .pieces_and_holes(source.clone())
-            .take(LINK_EXTENTS_MAX)
-        {
+        for (run, physical) in self.map(from).pieces_and_holes(source.clone()).take(LINK_EXTENTS_MAX) {
             end = run.end;
             let at = blocks.start + (run.start - source.start);
             let to = physical.map_or(To::Nothing, |physical| To::Shared(physical.0));
-            draft.puts.push(Put {
-                logical: at..at + count(&run),
-                to,
-            });
+            draft.puts.push(Put { logical: at..at + count(&run), to });
         }
         for put in &draft.puts {
             let len = count(&put.logical);
@@ -574,19 +504,13 @@ impl Mapped {
                 start: at + Sectors(range.start.0 - blocks.start * self.block()),
                 len: range.len,
             };
-            draft.steps.push(Step::Write {
-                port: Sectors::ZERO,
-                to,
-            });
+            draft.steps.push(Step::Write { port: Sectors::ZERO, to });
         }
         wrong
     }
 }
 
 fn draft_unmap(blocks: Blocks, draft: &mut Draft) {
-    draft.puts.push(Put {
-        logical: blocks,
-        to: To::Nothing,
-    });
+    draft.puts.push(Put { logical: blocks, to: To::Nothing });
     draft.give_back = true;
 }

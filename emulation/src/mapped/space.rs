@@ -130,16 +130,15 @@ impl Space {
         if self.shares.is_empty() {
             gone.push(range);
         } else {
-            self.shares
-                .update(range, &mut |run, references| match references {
-                    None => {
-                        gone.push(run);
-                        None
-                    }
-                    Some(0) => panic!("a block is released that has no reference"),
-                    Some(1 | 2) => None,
-                    Some(n) => Some(n - 1),
-                });
+            self.shares.update(range, &mut |run, references| match references {
+                None => {
+                    gone.push(run);
+                    None
+                }
+                Some(0) => panic!("a block is released that has no reference"),
+                Some(1 | 2) => None,
+                Some(n) => Some(n - 1),
+            });
         }
         for run in gone {
             self.mapped -= count(&run);
@@ -149,8 +148,7 @@ impl Space {
 
     /// A live plan reads these blocks.
     pub(super) fn pin(&mut self, range: Blocks) {
-        self.pins
-            .update(range, &mut |_, plans| Some(plans.unwrap_or(0) + 1));
+        self.pins.update(range, &mut |_, plans| Some(plans.unwrap_or(0) + 1));
     }
 
     /// A plan that read these blocks is finished.
@@ -232,10 +230,7 @@ impl Space {
         if self.shares.is_empty() {
             return 0;
         }
-        self.shares
-            .overlapping(range)
-            .map(|piece| count(&piece.range))
-            .sum()
+        self.shares.overlapping(range).map(|piece| count(&piece.range)).sum()
     }
 
     /// True when `more` blocks can be mapped beside those in use and `reserved` others.
@@ -314,8 +309,7 @@ impl Space {
     fn give_back(&mut self, run: Blocks) {
         let mut wanted = Vec::new();
         if !self.to_trim.is_empty() {
-            self.to_trim
-                .remove(run.clone(), &mut |piece: Piece<()>| wanted.push(piece.range));
+            self.to_trim.remove(run.clone(), &mut |piece: Piece<()>| wanted.push(piece.range));
         }
         let mut at = run.start;
         for part in wanted {
@@ -350,10 +344,7 @@ impl Space {
             if piece.value == 0 && references.overlapping(piece.range.clone()).next().is_some() {
                 return Err(format!("blocks {:?} are named, counted as not", piece.range));
             }
-            if piece.value != 0
-                && references
-                    .pieces_and_holes(piece.range.clone())
-                    .any(|(_, r)| r.is_none())
+            if piece.value != 0 && references.pieces_and_holes(piece.range.clone()).any(|(_, r)| r.is_none())
             {
                 return Err(format!(
                     "blocks {:?} are counted {} times and named less",

@@ -1,7 +1,4 @@
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "small numbers index the port of a test"
-)]
+#![expect(clippy::cast_possible_truncation, reason = "small numbers index the port of a test")]
 
 use super::*;
 use crate::ledger::Ledger;
@@ -34,20 +31,11 @@ fn config(cap: u64, cache: Cache) -> MappedConfig {
 
 impl Disk {
     fn new(capacity: u64, cap: u64, cache: Cache) -> Self {
-        let mut pool = Pool::new(
-            Box::new(Mapped::new(config(cap, cache))),
-            Box::new(NoLog::default()),
-        );
+        let mut pool = Pool::new(Box::new(Mapped::new(config(cap, cache))), Box::new(NoLog::default()));
         let limits = Limits::new(Sectors(capacity), Sectors(1), Sectors(8));
         limits.validate().unwrap();
         pool.control(Instant::ORIGIN, Control::AddVolume(V, limits));
-        Self {
-            pool,
-            store: BTreeMap::new(),
-            commits: Vec::new(),
-            fail: None,
-            next: 0,
-        }
+        Self { pool, store: BTreeMap::new(), commits: Vec::new(), fail: None, next: 0 }
     }
 
     fn set(&mut self, change: impl FnOnce(&mut Limits)) {
@@ -59,15 +47,7 @@ impl Disk {
     fn run(&mut self, op: Op, flags: Flags, port: &mut [u64]) -> Completion {
         self.next += 1;
         let id = RequestId(self.next);
-        let mut out = self.pool.begin(
-            Instant::ORIGIN,
-            Request {
-                id,
-                volume: V,
-                op,
-                flags,
-            },
-        );
+        let mut out = self.pool.begin(Instant::ORIGIN, Request { id, volume: V, op, flags });
         let mut answer = None;
         while let Some((who, next)) = out.pop() {
             match next {
@@ -127,11 +107,7 @@ impl Disk {
 
     fn read(&mut self, start: u64, len: u64) -> Vec<u64> {
         let mut port = vec![u64::MAX; len as usize];
-        assert!(
-            self.run(Op::Read(range(start, len)), Flags::NONE, &mut port)
-                .status
-                .is_ok()
-        );
+        assert!(self.run(Op::Read(range(start, len)), Flags::NONE, &mut port).status.is_ok());
         port
     }
 
@@ -153,10 +129,7 @@ impl Disk {
 }
 
 fn range(start: u64, len: u64) -> SectorRange {
-    SectorRange {
-        start: Sector(start),
-        len: Sectors(len),
-    }
+    SectorRange { start: Sector(start), len: Sectors(len) }
 }
 
 fn stamps(first: u64, len: u64) -> Vec<u64> {
@@ -185,18 +158,12 @@ fn a_remap_shares_and_neither_side_sees_later_writes_of_the_other() {
     let mut disk = Disk::new(4 * MIB, MIB, Cache::None);
     disk.write(0, 64, 100);
     assert!(disk.copy(&[(0, 64, 1024)], Flags::FAST_ONLY).status.is_ok());
-    assert_eq!(
-        (disk.ledger().remapped, disk.ledger().inside_read),
-        (Bytes(64 * 512), Bytes(0))
-    );
+    assert_eq!((disk.ledger().remapped, disk.ledger().inside_read), (Bytes(64 * 512), Bytes(0)));
     assert_eq!(disk.pool.usage().mapped, Sectors(64));
     disk.write(0, 8, 900);
     disk.write(1032, 3, 800);
     assert_eq!(disk.read(0, 16), [stamps(900, 8), stamps(108, 8)].concat());
-    assert_eq!(
-        disk.read(1024, 16),
-        [stamps(100, 8), stamps(800, 3), stamps(111, 5)].concat()
-    );
+    assert_eq!(disk.read(1024, 16), [stamps(100, 8), stamps(800, 3), stamps(111, 5)].concat());
     assert_eq!(disk.pool.usage().mapped, Sectors(64 + 16));
 }
 
@@ -205,15 +172,9 @@ fn head_and_tail_are_moved_and_the_ledger_says_why() {
     let mut disk = Disk::new(4 * MIB, MIB, Cache::None);
     disk.write(0, 64, 100);
     assert!(disk.copy(&[(3, 40, 1027)], Flags::NONE).status.is_ok());
-    assert_eq!(
-        disk.read(1024, 48),
-        [vec![0; 3], stamps(103, 40), vec![0; 5]].concat()
-    );
+    assert_eq!(disk.read(1024, 48), [vec![0; 3], stamps(103, 40), vec![0; 5]].concat());
     let ledger = disk.ledger();
-    assert_eq!(
-        (ledger.remapped, ledger.moved_head_tail),
-        (Bytes(32 * 512), Bytes(8 * 512))
-    );
+    assert_eq!((ledger.remapped, ledger.moved_head_tail), (Bytes(32 * 512), Bytes(8 * 512)));
     assert!(disk.copy(&[(1, 16, 2050)], Flags::NONE).status.is_ok());
     assert_eq!(disk.read(2050, 16), stamps(101, 16));
     assert_eq!(disk.ledger().moved_incongruent, Bytes(16 * 512));
@@ -251,24 +212,14 @@ fn the_cap_refuses_growth_and_never_an_overwrite() {
     assert!(disk.write(8, 8, 7).status.is_ok());
     assert!(disk.copy(&[(0, 32, 1024)], Flags::NONE).status.is_ok());
     assert_eq!(disk.write(0, 8, 9).status, BlkStatus::NoSpc);
-    assert!(
-        disk.run(Op::Discard(range(32, 32)), Flags::NONE, &mut [])
-            .status
-            .is_ok()
-    );
+    assert!(disk.run(Op::Discard(range(32, 32)), Flags::NONE, &mut []).status.is_ok());
     assert!(disk.write(0, 8, 9).status.is_ok());
     assert_eq!(disk.pool.ledger(VolumeId::POOL).trimmed, Bytes(32 * 512));
 }
 
 #[test]
 fn an_overwrite_at_the_cap_writes_the_cache_back_and_never_fails() {
-    let mut disk = Disk::new(
-        4 * MIB,
-        64,
-        Cache::Volatile {
-            held_max: Sectors(MIB),
-        },
-    );
+    let mut disk = Disk::new(4 * MIB, 64, Cache::Volatile { held_max: Sectors(MIB) });
     disk.write(0, 64, 1);
     disk.run(Op::Flush, Flags::NONE, &mut []);
     for round in 0..20 {
@@ -276,27 +227,14 @@ fn an_overwrite_at_the_cap_writes_the_cache_back_and_never_fails() {
         assert_eq!(disk.read(0, 64), stamps(round, 64));
     }
     assert_eq!(disk.commits.len(), 1, "no growth, no commit");
-    assert!(
-        disk.run(Op::Discard(range(0, 64)), Flags::NONE, &mut [])
-            .status
-            .is_ok()
-    );
-    assert!(
-        disk.write(64, 64, 1).status.is_ok(),
-        "the held blocks come free by a commit"
-    );
+    assert!(disk.run(Op::Discard(range(0, 64)), Flags::NONE, &mut []).status.is_ok());
+    assert!(disk.write(64, 64, 1).status.is_ok(), "the held blocks come free by a commit");
     assert_eq!(disk.commits.len(), 2);
 }
 
 #[test]
 fn a_flush_commits_what_changed_and_nothing_else() {
-    let mut disk = Disk::new(
-        4 * MIB,
-        MIB,
-        Cache::Volatile {
-            held_max: Sectors(MIB),
-        },
-    );
+    let mut disk = Disk::new(4 * MIB, MIB, Cache::Volatile { held_max: Sectors(MIB) });
     disk.write(0, 64, 1);
     disk.run(Op::Flush, Flags::NONE, &mut []);
     disk.write(16, 8, 2);
@@ -304,11 +242,8 @@ fn a_flush_commits_what_changed_and_nothing_else() {
     disk.run(Op::Flush, Flags::NONE, &mut []);
     disk.run(Op::Flush, Flags::NONE, &mut []);
     assert_eq!(disk.commits.len(), 2, "a flush of nothing commits nothing");
-    let changes: Vec<_> = disk.commits[1]
-        .changes
-        .iter()
-        .map(|c| (c.logical.clone(), c.physical.is_some()))
-        .collect();
+    let changes: Vec<_> =
+        disk.commits[1].changes.iter().map(|c| (c.logical.clone(), c.physical.is_some())).collect();
     assert_eq!(changes, [(2..3, true), (4..5, false)]);
     assert!(disk.pool.usage().held.is_zero());
 }
@@ -320,10 +255,7 @@ fn a_failed_plan_changes_nothing_and_names_the_segment() {
     disk.fail = Some(BlkStatus::Medium);
     assert_eq!(disk.write(0, 9, 500).status, BlkStatus::Medium);
     let completion = disk.copy(&[(0, 3, 1024)], Flags::NONE);
-    assert_eq!(
-        (completion.status, completion.first_failed_segment),
-        (BlkStatus::Medium, Some(0))
-    );
+    assert_eq!((completion.status, completion.first_failed_segment), (BlkStatus::Medium, Some(0)));
     disk.fail = None;
     assert_eq!(disk.read(0, 64), stamps(100, 64));
     assert_eq!(disk.read(1024, 8), vec![0; 8]);
@@ -348,29 +280,16 @@ fn a_long_remap_of_one_extent_is_one_link_and_few_steps() {
 #[test]
 fn a_sequential_fill_stays_a_handful_of_extents() {
     let tib = 1u64 << 31;
-    let mut device = Mapped::new(MappedConfig {
-        physical: Sectors(tib),
-        ..config(tib, Cache::None)
-    });
+    let mut device = Mapped::new(MappedConfig { physical: Sectors(tib), ..config(tib, Cache::None) });
     let (mut log, mut ledgers) = (NoLog::default(), crate::ledger::Ledgers::default());
-    let mut cx = Cx {
-        now: Instant::ORIGIN,
-        log: &mut log,
-        ledgers: &mut ledgers,
-    };
+    let mut cx = Cx { now: Instant::ORIGIN, log: &mut log, ledgers: &mut ledgers };
     let limits = Limits::new(Sectors(tib), Sectors(1), Sectors(8));
     device.control(&mut cx, Control::AddVolume(V, limits));
     for mib in 0..tib / MIB {
-        let request = Request {
-            id: RequestId(1),
-            volume: V,
-            op: Op::Write(range(mib * MIB, MIB)),
-            flags: Flags::NONE,
-        };
+        let request =
+            Request { id: RequestId(1), volume: V, op: Op::Write(range(mib * MIB, MIB)), flags: Flags::NONE };
         let mut out = device.begin(&mut cx, request);
-        let Some((_, Next::Run(plan))) = out.pop() else {
-            panic!("a write runs")
-        };
+        let Some((_, Next::Run(plan))) = out.pop() else { panic!("a write runs") };
         let io = IoResult::done(&plan);
         device.finish(&mut cx, plan, io);
     }
@@ -381,16 +300,9 @@ fn a_sequential_fill_stays_a_handful_of_extents() {
 fn a_removed_volume_gives_its_blocks_back_and_late_plans_commit_nothing() {
     let mut disk = Disk::new(4 * MIB, MIB, Cache::None);
     disk.write(0, 64, 100);
-    let request = Request {
-        id: RequestId(900),
-        volume: V,
-        op: Op::Write(range(0, 8)),
-        flags: Flags::NONE,
-    };
+    let request = Request { id: RequestId(900), volume: V, op: Op::Write(range(0, 8)), flags: Flags::NONE };
     let mut out = disk.pool.begin(Instant::ORIGIN, request);
-    let Some((_, Next::Run(plan))) = out.pop() else {
-        panic!("a write runs")
-    };
+    let Some((_, Next::Run(plan))) = out.pop() else { panic!("a write runs") };
     disk.pool.control(Instant::ORIGIN, Control::RemoveVolume(V));
     disk.pool.check().unwrap();
     let limits = Limits::new(Sectors(MIB), Sectors(1), Sectors(8));

@@ -21,14 +21,7 @@ pub(super) struct Edit<V> {
 impl<V: RangeValue> Edit<V> {
     /// `range`, which is not empty, gets `value`, or none.
     pub(super) fn new(range: Range<u64>, value: Option<V>) -> Self {
-        Self {
-            range,
-            value,
-            left: None,
-            right: None,
-            met: 0,
-            keys: 0,
-        }
+        Self { range, value, left: None, right: None, met: 0, keys: 0 }
     }
 
     /// Takes note of the pieces of `leaf` that the edit meets, and gives their numbers: those that have keys in the
@@ -54,10 +47,7 @@ impl<V: RangeValue> Edit<V> {
 
     /// What stands in the place of all pieces met.
     pub(super) fn result(self) -> SmallVec<[Piece<V>; 3]> {
-        let inserted = self.value.map(|value| Piece {
-            range: self.range,
-            value,
-        });
+        let inserted = self.value.map(|value| Piece { range: self.range, value });
         let mut pieces: SmallVec<[Piece<V>; 3]> = SmallVec::new();
         for piece in [self.left, inserted, self.right].into_iter().flatten() {
             match pieces.last_mut().filter(|last| last.continued_by(&piece)) {

@@ -39,10 +39,7 @@ struct Table<V> {
 
 impl<V: RangeValue> Table<V> {
     fn new() -> Self {
-        Self {
-            firsts: Vec::with_capacity(TABLE_LEAVES),
-            leaves: Vec::with_capacity(TABLE_LEAVES),
-        }
+        Self { firsts: Vec::with_capacity(TABLE_LEAVES), leaves: Vec::with_capacity(TABLE_LEAVES) }
     }
 
     fn insert(&mut self, at: usize, leaf: Box<Leaf<V>>) {
@@ -59,19 +56,12 @@ impl<V: RangeValue> Table<V> {
 
 impl<V: RangeValue> Index<V> {
     pub(super) fn new() -> Self {
-        Self {
-            firsts: Vec::new(),
-            tables: Vec::new(),
-            leaves: 0,
-        }
+        Self { firsts: Vec::new(), tables: Vec::new(), leaves: 0 }
     }
 
     /// The last leaf that begins before `key`, or else the first; `None` when there are none.
     pub(super) fn before(&self, key: u64) -> Option<Place> {
-        let table = self
-            .firsts
-            .partition_point(|&first| first < key)
-            .saturating_sub(1);
+        let table = self.firsts.partition_point(|&first| first < key).saturating_sub(1);
         let leaf = count_below(&self.tables.get(table)?.firsts, key).saturating_sub(1);
         Some(Place { table, leaf })
     }
@@ -87,34 +77,20 @@ impl<V: RangeValue> Index<V> {
 
     /// The leaves from `place` on.
     pub(super) fn leaves_from(&self, place: Place) -> impl Iterator<Item = &Leaf<V>> {
-        let (first, rest) = self.tables[place.table..]
-            .split_first()
-            .expect("a place is in a table");
-        first.leaves[place.leaf..]
-            .iter()
-            .chain(rest.iter().flat_map(|table| &table.leaves))
-            .map(Box::as_ref)
+        let (first, rest) = self.tables[place.table..].split_first().expect("a place is in a table");
+        first.leaves[place.leaf..].iter().chain(rest.iter().flat_map(|table| &table.leaves)).map(Box::as_ref)
     }
 
     /// All leaves.
     pub(super) fn leaves(&self) -> impl Iterator<Item = &Leaf<V>> {
-        self.tables
-            .iter()
-            .flat_map(|table| &table.leaves)
-            .map(Box::as_ref)
+        self.tables.iter().flat_map(|table| &table.leaves).map(Box::as_ref)
     }
 
     pub(super) fn next(&self, place: Place) -> Option<Place> {
         if place.leaf + 1 < self.tables[place.table].leaves.len() {
-            return Some(Place {
-                leaf: place.leaf + 1,
-                ..place
-            });
+            return Some(Place { leaf: place.leaf + 1, ..place });
         }
-        (place.table + 1 < self.tables.len()).then_some(Place {
-            table: place.table + 1,
-            leaf: 0,
-        })
+        (place.table + 1 < self.tables.len()).then_some(Place { table: place.table + 1, leaf: 0 })
     }
 
     pub(super) fn previous(&self, place: Place) -> Option<Place> {
@@ -122,10 +98,7 @@ impl<V: RangeValue> Index<V> {
             return Some(Place { leaf, ..place });
         }
         let table = place.table.checked_sub(1)?;
-        Some(Place {
-            table,
-            leaf: self.tables[table].leaves.len() - 1,
-        })
+        Some(Place { table, leaf: self.tables[table].leaves.len() - 1 })
     }
 
     /// Adds a leaf behind the one at `place`; the first leaf of all when that is `None`.
@@ -133,10 +106,7 @@ impl<V: RangeValue> Index<V> {
         let leaf = Box::new(leaf);
         self.leaves += 1;
         let Some(place) = place else {
-            assert!(
-                self.tables.is_empty(),
-                "an index with leaves has a place for the next"
-            );
+            assert!(self.tables.is_empty(), "an index with leaves has a place for the next");
             self.firsts.push(leaf.first_key());
             self.tables.push(Table::new());
             self.tables[0].insert(0, leaf);
@@ -192,10 +162,7 @@ impl<V: RangeValue> Index<V> {
     }
 
     fn join_after(&mut self, table: usize) {
-        if let Some([low, high]) = self
-            .tables
-            .get_mut(table..)
-            .and_then(|tables| tables.first_chunk_mut())
+        if let Some([low, high]) = self.tables.get_mut(table..).and_then(|tables| tables.first_chunk_mut())
             && low.leaves.len() + high.leaves.len() <= JOIN_LEAVES
         {
             low.take(high, 0);
@@ -223,11 +190,7 @@ impl<V: RangeValue> Index<V> {
             }
             leaves += sizes.1;
             for (&first, leaf) in table.firsts.iter().zip(&table.leaves) {
-                let good = if leaf.len() == 0 {
-                    self.leaves == 1
-                } else {
-                    leaf.first_key() == first
-                };
+                let good = if leaf.len() == 0 { self.leaves == 1 } else { leaf.first_key() == first };
                 if !good {
                     return Err(format!("the leaf at {first} is empty or begins elsewhere"));
                 }
@@ -235,10 +198,7 @@ impl<V: RangeValue> Index<V> {
         }
         for pair in self.tables.windows(2) {
             if pair[0].leaves.len() + pair[1].leaves.len() <= JOIN_LEAVES {
-                return Err(format!(
-                    "the table at {} and the one before it are small",
-                    pair[1].firsts[0]
-                ));
+                return Err(format!("the table at {} and the one before it are small", pair[1].firsts[0]));
             }
         }
         if self.firsts.len() != self.tables.len() || leaves != self.leaves {

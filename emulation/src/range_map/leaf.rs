@@ -16,11 +16,7 @@ pub(super) fn count_below(keys: &[u64], key: u64) -> usize {
     const STEP: usize = 8;
     let steps = keys.iter().step_by(STEP).filter(|&&first| first < key).count();
     let from = steps.saturating_sub(1) * STEP;
-    from + keys[from..]
-        .iter()
-        .take(STEP)
-        .filter(|&&first| first < key)
-        .count()
+    from + keys[from..].iter().take(STEP).filter(|&&first| first < key).count()
 }
 
 /// Pieces in order. Only a leaf that is the last of its map may have none.
@@ -35,11 +31,7 @@ pub(super) struct Leaf<V> {
 impl<V: RangeValue> Leaf<V> {
     /// A leaf of the given pieces. Panics when there are none or too many.
     pub(super) fn new(pieces: &[Piece<V>]) -> Self {
-        let mut leaf = Self {
-            len: 0,
-            starts: [0; LEAF_PIECES],
-            ends: [(0, pieces[0].value); LEAF_PIECES],
-        };
+        let mut leaf = Self { len: 0, starts: [0; LEAF_PIECES], ends: [(0, pieces[0].value); LEAF_PIECES] };
         leaf.splice(0..0, pieces);
         leaf
     }
@@ -58,10 +50,7 @@ impl<V: RangeValue> Leaf<V> {
     pub(super) fn piece(&self, index: usize) -> Piece<V> {
         assert!(index < self.len, "piece {index} of {}", self.len);
         let (end, value) = self.ends[index];
-        Piece {
-            range: self.starts[index]..end,
-            value,
-        }
+        Piece { range: self.starts[index]..end, value }
     }
 
     /// The pieces from number `index` on.
@@ -78,12 +67,7 @@ impl<V: RangeValue> Leaf<V> {
     fn splice(&mut self, at: Range<usize>, with: &[Piece<V>]) {
         let to = at.start + with.len();
         let len = self.len - at.len() + with.len();
-        assert!(
-            at.end <= self.len && len <= LEAF_PIECES,
-            "{at:?} of {} by {}",
-            self.len,
-            with.len()
-        );
+        assert!(at.end <= self.len && len <= LEAF_PIECES, "{at:?} of {} by {}", self.len, with.len());
         self.starts.copy_within(at.end..self.len, to);
         self.ends.copy_within(at.end..self.len, to);
         for (index, piece) in (at.start..).zip(with) {

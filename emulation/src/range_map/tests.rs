@@ -19,10 +19,7 @@ enum Act {
 fn pieces_of<V: RangeValue>(model: &Model<V>, range: Range<u64>) -> Vec<Piece<V>> {
     let mut pieces: Vec<Piece<V>> = Vec::new();
     for (&key, &value) in model.range(range.start..range.end.max(range.start)) {
-        let one = Piece {
-            range: key..key + 1,
-            value,
-        };
+        let one = Piece { range: key..key + 1, value };
         match pieces.last_mut().filter(|last| last.continued_by(&one)) {
             Some(last) => last.range.end = key + 1,
             None => pieces.push(one),
@@ -63,21 +60,14 @@ fn holds<V: RangeValue>(map: &RangeMap<V>, model: &Model<V>, keys: Range<u64>) {
 }
 
 fn reads<V: RangeValue>(map: &RangeMap<V>, model: &Model<V>, range: Range<u64>) {
-    assert_eq!(
-        map.overlapping(range.clone()).collect::<Vec<_>>(),
-        pieces_of(model, range.clone())
-    );
+    assert_eq!(map.overlapping(range.clone()).collect::<Vec<_>>(), pieces_of(model, range.clone()));
     let mut at = range.start;
     let mut pieces = Vec::new();
     let mut was_hole = false;
     for (part, value) in map.pieces_and_holes(range.clone()) {
         assert!(part.start == at && part.start < part.end);
         at = part.end;
-        assert!(
-            !(was_hole && value.is_none()),
-            "two holes in a row at {}",
-            part.start
-        );
+        assert!(!(was_hole && value.is_none()), "two holes in a row at {}", part.start);
         was_hole = value.is_none();
         pieces.extend(value.map(|value| Piece { range: part, value }));
     }
@@ -118,10 +108,7 @@ fn run<V: RangeValue>(acts: Vec<Act>, keys: Range<u64>, value: impl Fn(u64) -> V
                     seen.push((part.clone(), old));
                     rewritten(old, seed + seen.len() as u64, &value)
                 });
-                assert_eq!(
-                    seen, before,
-                    "every piece and hole is rewritten once, from its old value"
-                );
+                assert_eq!(seen, before, "every piece and hole is rewritten once, from its old value");
                 for (index, (part, old)) in (1..).zip(seen) {
                     match rewritten(old, seed + index, &value) {
                         Some(value) => insert_model(&mut model, part, value),
@@ -134,10 +121,7 @@ fn run<V: RangeValue>(acts: Vec<Act>, keys: Range<u64>, value: impl Fn(u64) -> V
                 reads(&map, &model, range);
             }
         }
-        assert_eq!(
-            removed, expected,
-            "what is replaced is handed out, clipped, in order"
-        );
+        assert_eq!(removed, expected, "what is replaced is handed out, clipped, in order");
         holds(&map, &model, keys.clone());
     }
 }
@@ -188,10 +172,7 @@ impl Large {
     const KEYS: u64 = 1 << 16;
 
     fn new() -> Self {
-        Self {
-            map: RangeMap::new(),
-            model: vec![None; usize::try_from(Self::KEYS).unwrap()],
-        }
+        Self { map: RangeMap::new(), model: vec![None; usize::try_from(Self::KEYS).unwrap()] }
     }
 
     /// Takes what the model has in `range` out of it, as pieces.
@@ -201,17 +182,9 @@ impl Large {
             let Some(value) = self.model[usize::try_from(key).unwrap()].take() else {
                 continue;
             };
-            match pieces.last_mut().filter(|last| {
-                last.continued_by(&Piece {
-                    range: key..key + 1,
-                    value,
-                })
-            }) {
+            match pieces.last_mut().filter(|last| last.continued_by(&Piece { range: key..key + 1, value })) {
                 Some(last) => last.range.end = key + 1,
-                None => pieces.push(Piece {
-                    range: key..key + 1,
-                    value,
-                }),
+                None => pieces.push(Piece { range: key..key + 1, value }),
             }
         }
         pieces
@@ -220,8 +193,7 @@ impl Large {
     fn insert(&mut self, range: Range<u64>, value: Physical) {
         let range = range.start..range.end.min(Self::KEYS);
         let mut removed = Vec::new();
-        self.map
-            .insert(range.clone(), value, &mut |piece| removed.push(piece));
+        self.map.insert(range.clone(), value, &mut |piece| removed.push(piece));
         assert_eq!(removed, self.take(&range));
         for key in range.clone() {
             self.model[usize::try_from(key).unwrap()] = Some(value.at(key - range.start));
@@ -239,19 +211,12 @@ impl Large {
         assert_eq!(self.map.check(), Ok(()));
         for (key, &value) in (0..).zip(&self.model) {
             let piece = self.map.get(key);
-            assert_eq!(
-                piece.map(|piece| piece.value.at(key - piece.range.start)),
-                value,
-                "key {key}"
-            );
+            assert_eq!(piece.map(|piece| piece.value.at(key - piece.range.start)), value, "key {key}");
         }
         let bytes = self.map.memory();
         let pieces = self.map.len() as u64;
         assert!(bytes <= 96 * pieces + 8192, "{bytes} bytes for {pieces} pieces");
-        let mut other = Self {
-            map: RangeMap::new(),
-            model: self.model.clone(),
-        };
+        let mut other = Self { map: RangeMap::new(), model: self.model.clone() };
         assert_eq!(self.map.iter().collect::<Vec<_>>(), other.take(&(0..Self::KEYS)));
     }
 }
@@ -307,13 +272,7 @@ fn a_sequential_fill_is_one_piece() {
         map.insert(at..end, Physical(7 + at), &mut nothing);
         at = end;
     }
-    assert_eq!(
-        map.iter().collect::<Vec<_>>(),
-        [Piece {
-            range: 0..BLOCKS,
-            value: Physical(7)
-        }]
-    );
+    assert_eq!(map.iter().collect::<Vec<_>>(), [Piece { range: 0..BLOCKS, value: Physical(7) }]);
     assert_eq!((map.len(), map.keys()), (1, BLOCKS));
 }
 
@@ -326,20 +285,8 @@ fn what_is_inserted_becomes_one_with_both_neighbours() {
     assert_eq!(map.len(), 3, "values that do not follow");
     let mut removed = Vec::new();
     map.insert(20..30, Physical(120), &mut |piece| removed.push(piece));
-    assert_eq!(
-        removed,
-        [Piece {
-            range: 20..30,
-            value: Physical(500)
-        }]
-    );
-    assert_eq!(
-        map.iter().collect::<Vec<_>>(),
-        [Piece {
-            range: 10..40,
-            value: Physical(110)
-        }]
-    );
+    assert_eq!(removed, [Piece { range: 20..30, value: Physical(500) }]);
+    assert_eq!(map.iter().collect::<Vec<_>>(), [Piece { range: 10..40, value: Physical(110) }]);
     assert_eq!(map.check(), Ok(()));
 }
 
@@ -349,21 +296,9 @@ fn one_long_piece_is_replaced_as_one() {
     map.insert(0..1 << 40, Physical(0), &mut nothing);
     let mut removed = Vec::new();
     map.insert(5..1 << 39, Physical(1 << 50), &mut |piece| removed.push(piece));
-    assert_eq!(
-        removed,
-        [Piece {
-            range: 5..1 << 39,
-            value: Physical(5)
-        }]
-    );
+    assert_eq!(removed, [Piece { range: 5..1 << 39, value: Physical(5) }]);
     map.remove(7..9, &mut |piece| removed.push(piece));
-    assert_eq!(
-        removed[1],
-        Piece {
-            range: 7..9,
-            value: Physical((1 << 50) + 2)
-        }
-    );
+    assert_eq!(removed[1], Piece { range: 7..9, value: Physical((1 << 50) + 2) });
     assert_eq!((map.len(), map.keys()), (4, (1 << 40) - 2));
 }
 
@@ -374,10 +309,7 @@ fn counts_go_up_and_down_again() {
     map.update(10..20, up);
     map.update(15..25, up);
     let piece = |range, value| Piece { range, value };
-    assert_eq!(
-        map.iter().collect::<Vec<_>>(),
-        [piece(10..15, 2), piece(15..20, 3), piece(20..25, 2)]
-    );
+    assert_eq!(map.iter().collect::<Vec<_>>(), [piece(10..15, 2), piece(15..20, 3), piece(20..25, 2)]);
     let down =
         &mut |_: Range<u64>, count: Option<u32>| count.map(|count| count - 1).filter(|&count| count > 1);
     map.update(10..20, down);
@@ -393,20 +325,11 @@ fn an_emptied_map_is_filled_again_anywhere() {
     for start in [5, 100, 0, 7] {
         map.insert(start..start + 3, 1, &mut nothing);
         assert_eq!(map.check(), Ok(()));
-        assert_eq!(
-            map.get(start + 2),
-            Some(Piece {
-                range: start..start + 3,
-                value: 1u32
-            })
-        );
+        assert_eq!(map.get(start + 2), Some(Piece { range: start..start + 3, value: 1u32 }));
         map.remove(start..start + 3, &mut nothing);
         assert_eq!(map.check(), Ok(()));
         assert!(map.is_empty());
-        assert_eq!(
-            (map.get(start), map.overlapping(0..200).next(), map.iter().next()),
-            (None, None, None)
-        );
+        assert_eq!((map.get(start), map.overlapping(0..200).next(), map.iter().next()), (None, None, None));
         assert_eq!(map.pieces_and_holes(0..200).collect::<Vec<_>>(), [(0..200, None)]);
         map.remove(0..200, &mut |piece| panic!("{piece:?}"));
     }
@@ -423,11 +346,5 @@ fn empty_ranges_change_nothing() {
     map.update(7..7, &mut |range, _| panic!("{range:?}"));
     assert_eq!(map.overlapping(7..7).count(), 0);
     assert_eq!(map.pieces_and_holes(7..7).count(), 0);
-    assert_eq!(
-        map.iter().collect::<Vec<_>>(),
-        [Piece {
-            range: 5..9,
-            value: ()
-        }]
-    );
+    assert_eq!(map.iter().collect::<Vec<_>>(), [Piece { range: 5..9, value: () }]);
 }

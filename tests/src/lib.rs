@@ -1,0 +1,4 @@
+//! Simulation, oracle and the VM harness of the copy-offload disk.
+
+pub mod sim;
+pub mod vm;

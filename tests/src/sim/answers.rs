@@ -1,0 +1,111 @@
+//! What an answer has to look like, and which failures a request may be answered with.
+
+use super::world::{Live, World};
+use emulation::{BlkStatus, Completion, Flags, Op, RequestId};
+
+impl World<'_> {
+    /// A request is answered.
+    pub(super) fn complete(&mut self, id: RequestId, completion: &Completion) -> Result<(), String> {
+        let live = self.live.remove(&id).expect("the caller looked it up");
+        self.report.answered(completion.status);
+        check_shape(&live, completion)
+            .map_err(|error| format!("request {}: {error}: {completion:?}", id.0))?;
+        if !live.refusal.is_empty() {
+            return Ok(());
+        }
+        self.targets.retain(|(other, _)| *other != id);
+        if !completion.status.is_ok() && !self.may_fail(&live, completion.status) {
+            return Err(format!("request {} failed for no reason: {completion:?}", id.0));
+        }
+        if let Some(tally) = self.tallies.get_mut(&live.request.volume)
+            && matches!(live.request.op, Op::Copy(_))
+        {
+            if completion.status.is_ok() {
+                tally.copied += completion.bytes.0;
+            } else {
+                tally.perhaps += live.len().0;
+            }
+        }
+        self.oracle
+            .complete(id, completion, &live.buffers.read)
+            .map_err(|error| format!("request {}: {error}", id.0))?;
+        if completion.status.is_ok() && !live.orphan && self.options.held_max.is_some() {
+            self.look_at_durable(&live)?;
+        }
+        Ok(())
+    }
+
+    /// What was made durable has to be in the durable image now.
+    fn look_at_durable(&mut self, live: &Live) -> Result<(), String> {
+        let volume = live.request.volume;
+        match &live.request.op {
+            Op::Flush => self.probe_some(volume, 64),
+            Op::Write(range) | Op::Discard(range) | Op::WriteZeroes(range)
+                if live.request.flags.has(Flags::FUA) =>
+            {
+                self.probe_range(volume, *range)
+            }
+            Op::Copy(command) if live.request.flags.has(Flags::FUA) => command
+                .segments
+                .iter()
+                .try_for_each(|segment| self.probe_range(volume, segment.destination_range())),
+            Op::Read(_)
+            | Op::Write(_)
+            | Op::Discard(_)
+            | Op::WriteZeroes(_)
+            | Op::Copy(_)
+            | Op::ZoneMgmt { .. }
+            | Op::ZoneResetAll
+            | Op::ReportZones { .. } => Ok(()),
+        }
+    }
+
+    /// True when this failure has a reason that the simulation knows of.
+    fn may_fail(&self, live: &Live, status: BlkStatus) -> bool {
+        let commit_failed = |of: Option<BlkStatus>| {
+            self.failed_commits
+                .iter()
+                .any(|&(at, with)| at >= live.begun && of.is_none_or(|status| status == with))
+        };
+        let durable = matches!(live.request.op, Op::Flush) || live.request.flags.has(Flags::FUA);
+        let commits_fail = self.commits_fail || commit_failed(None);
+        match status {
+            BlkStatus::Aborted => live.aborted,
+            BlkStatus::NoVolume => live.orphan,
+            // With room for all volumes only what commits hold back can be in the way.
+            BlkStatus::NoSpc => {
+                let short = self.options.may_lack_space() && !live.needs_no_space;
+                short || commits_fail || live.injected.contains(&status)
+            }
+            BlkStatus::IoErr if live.orphan => true,
+            BlkStatus::IoErr if self.options.log_records.is_some() && commits_fail => true,
+            status => live.injected.contains(&status) || (durable && commit_failed(Some(status))),
+        }
+    }
+}
+
+fn check_shape(live: &Live, completion: &Completion) -> Result<(), &'static str> {
+    let ensure = |holds: bool, rule: &'static str| if holds { Ok(()) } else { Err(rule) };
+    let (bytes, failed) = (completion.bytes, completion.first_failed_segment);
+    ensure(completion.appended_at.is_none(), "an append place on a volume without zones")?;
+    if !live.refusal.is_empty() {
+        ensure(live.refusal.contains(&completion.status), "it had to be refused for another reason")?;
+        return ensure(bytes.0 == 0 && failed.is_none(), "a refused request did something");
+    }
+    if completion.status.is_ok() {
+        ensure(bytes == live.len(), "success, and the bytes are not those of the request")?;
+        return ensure(failed.is_none(), "success with a failed segment");
+    }
+    ensure(bytes.0.is_multiple_of(512), "the finished prefix is no number of sectors")?;
+    let Op::Copy(command) = &live.request.op else {
+        ensure(bytes < live.len() || bytes.0 == 0, "a failure with everything done")?;
+        return ensure(failed.is_none(), "a failed segment of what is no copy");
+    };
+    let index = failed.ok_or("a failed copy names no segment")? as usize;
+    let before: u64 = command.segments.iter().take(index).map(|segment| segment.source.len.bytes().0).sum();
+    let segment = command.segments.get(index).ok_or("the failed segment is none of the command")?;
+    ensure(
+        (before..before + segment.source.len.bytes().0).contains(&bytes.0),
+        "the failed segment is not the one in which the finished prefix ends",
+    )
+}

@@ -1,0 +1,167 @@
+//! Crashes, and looking at what a crash would leave.
+
+use super::changes::ZEROES;
+use super::run::Image;
+use super::store::Buffers;
+use super::world::World;
+use emulation::{
+    BlkStatus, IoResult, Next, Op, Request, RequestId, Sector, SectorRange, Sectors, Step, VolumeId,
+};
+
+impl World<'_> {
+    /// Looks at some sectors of some volume as a crash would leave them now at least.
+    pub(super) fn probe(&mut self) -> Result<(), String> {
+        if let Some(names) = &self.names {
+            names.check_replay(&self.log.records())?;
+        }
+        let index = self.prng.index(self.volumes.len());
+        let id = *self.volumes.keys().nth(index).expect("the index is below their number");
+        self.probe_some(id, 16)
+    }
+
+    pub(super) fn probe_some(&mut self, id: VolumeId, count: u64) -> Result<(), String> {
+        let capacity = self.volumes[&id].capacity.0;
+        for _ in 0..count {
+            let start = Sector(self.prng.below(capacity));
+            self.probe_range(id, SectorRange { start, len: Sectors(1) })?;
+        }
+        Ok(())
+    }
+
+    /// The durable image has to hold what a crash may leave, in each of these sectors.
+    pub(super) fn probe_range(&mut self, id: VolumeId, range: SectorRange) -> Result<(), String> {
+        self.report.probes += 1;
+        for sector in range.start.0..range.end().0 {
+            let place = match &self.names {
+                Some(names) => names.durable_sector(id, sector),
+                None => Some(sector),
+            };
+            let value = place.map_or(ZEROES, |place| self.store.durable(place));
+            self.oracle.may_survive(id, sector, value).map_err(|error| format!("durable image: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// The host crashes. A commit under way is durable as a whole or not at all; of unsynced data any part is lost.
+    pub(super) fn crash(&mut self) -> Result<(), String> {
+        self.report.crashes += 1;
+        for index in 0..self.plans.len() {
+            let running = &self.plans[index];
+            let at_commit = matches!(running.plan.steps.get(running.steps), Some(Step::Commit(_)));
+            if at_commit && self.prng.one_in(2) {
+                self.work(index, 1)?;
+            }
+        }
+        self.store.crash(&mut self.prng);
+        let maps = self.names.as_mut().map(|names| names.crash());
+        self.trace.line(|| format!("crash: {maps:?}"));
+        let image = self.image(maps.unwrap_or_default());
+        self.begin_again(&image);
+        let contents = self.contents()?;
+        for (id, values) in &contents {
+            for (sector, &value) in values.iter().enumerate() {
+                self.oracle.may_survive(*id, sector as u64, value)?;
+            }
+        }
+        self.settle(contents);
+        Ok(())
+    }
+
+    /// The server dies: its store and its log live on, and everything that was answered has to be there.
+    pub(super) fn kill(&mut self) -> Result<(), String> {
+        self.report.kills += 1;
+        let mut maps = Vec::new();
+        if let Some(names) = &mut self.names {
+            names.check_replay(&self.log.records())?;
+            maps = names.restart();
+        }
+        self.store.sync_done(self.store.sync_begins());
+        self.trace.line(|| format!("kill: {maps:?}"));
+        let image = self.image(maps);
+        self.begin_again(&image);
+        let contents = self.contents()?;
+        for (id, values) in &contents {
+            for (sector, &value) in values.iter().enumerate() {
+                self.oracle.may_hold(*id, sector as u64, value)?;
+            }
+        }
+        self.settle(contents);
+        Ok(())
+    }
+
+    /// What every volume holds, read through the device. Nothing else may be under way.
+    pub(super) fn contents(&mut self) -> Result<Vec<(VolumeId, Vec<u64>)>, String> {
+        let volumes: Vec<_> =
+            self.volumes.iter().map(|(&id, limits)| (id, limits.capacity.0, limits.max_io.0)).collect();
+        let mut contents = Vec::new();
+        for (id, capacity, most) in volumes {
+            let mut values = Vec::new();
+            while (values.len() as u64) < capacity {
+                let start = values.len() as u64;
+                let range = SectorRange { start: Sector(start), len: Sectors(most.min(capacity - start)) };
+                values.extend(self.read_now(id, range)?);
+            }
+            contents.push((id, values));
+        }
+        Ok(contents)
+    }
+
+    fn read_now(&mut self, volume: VolumeId, range: SectorRange) -> Result<Vec<u64>, String> {
+        self.next_request += 1;
+        let id = RequestId(self.next_request);
+        let op = Op::Read(range);
+        if let Some(tally) = self.tallies.get_mut(&volume) {
+            tally.commands += 1;
+        }
+        let mut buffers = Buffers::new(id, 0, range.len.0);
+        let mut answers =
+            self.pool.begin(self.now, Request { id, volume, op, flags: emulation::Flags::NONE });
+        let mut status = None;
+        // A read is one plan; what else is answered is the device's own work.
+        for _ in 0..2 {
+            for (whose, next) in std::mem::take(&mut answers) {
+                match next {
+                    Next::Run(plan) if whose == id => {
+                        for step in &plan.steps {
+                            self.store.work(
+                                step,
+                                plan.port,
+                                (0, super::store::Store::len_of(step)),
+                                Some(&mut buffers),
+                            )?;
+                        }
+                        let io = IoResult::done(&plan);
+                        answers.extend(self.pool.finish(self.now, plan, io));
+                    }
+                    Next::Run(plan) => self.receive(whose, plan)?,
+                    Next::Done(completion) if whose == id => status = Some(completion.status),
+                    Next::Done(_) | Next::Wait => {}
+                }
+            }
+        }
+        match status {
+            Some(BlkStatus::Ok) => Ok(buffers.read),
+            other => Err(format!("a read of volume {} at {range} ended as {other:?}", volume.0)),
+        }
+    }
+
+    fn image(&self, mut maps: Vec<(VolumeId, Vec<emulation::redo::MapChange>)>) -> Image {
+        let changes = |id: VolumeId, maps: &mut Vec<(VolumeId, Vec<emulation::redo::MapChange>)>| {
+            let index = maps.iter().position(|(of, _)| *of == id)?;
+            Some(maps.swap_remove(index).1)
+        };
+        let volumes = self.volumes.iter();
+        volumes
+            .map(|(&id, limits)| (id, limits.clone(), changes(id, &mut maps).unwrap_or_default()))
+            .collect()
+    }
+
+    /// Nothing is under way, and this is what the volumes hold from now on.
+    pub(super) fn settle(&mut self, contents: Vec<(VolumeId, Vec<u64>)>) {
+        self.oracle.forget_requests();
+        for (id, values) in contents {
+            self.trace.number(values.iter().fold(0, |sum, value| super::prng::mix(sum ^ value)));
+            self.oracle.set_volume(id, values.into_iter());
+        }
+    }
+}
