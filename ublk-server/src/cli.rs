@@ -1,0 +1,394 @@
+//! The command line: one definition for parsing, help, manual pages and completions.
+
+use crate::coherence;
+use crate::options::AddOptions;
+use crate::server;
+use crate::units::parse_size;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use emulation::Bytes;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+const AFTER_HELP: &str = "\
+Sizes take K, M, G and T (binary). ID is a device number, /dev/ublkbN, or a name given by --name.
+Exit status: 0 done, 1 failed, 2 usage, 3 cannot run here.
+State is kept in /run/ublk (root), else in $XDG_RUNTIME_DIR/ublk; UBLK_STATE_DIR names another place.";
+
+/// The copy-offload disk: block devices whose store executes copy commands itself
+#[derive(Parser, Debug)]
+#[command(name = "ublk", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Make a disk and print its path
+    ///
+    /// Without any option: a thin disk of 1 GiB in memory that copies by remapping. The options under "Pool" are
+    /// those of the pool that the disk is in: the first `add` of a pool sets them, later ones omit or repeat them.
+    Add(Box<AddArgs>),
+    /// Delete a disk
+    ///
+    /// Deleting what is gone succeeds. A disk of another program, one that is mounted and one that is held
+    /// exclusively need --force. A pool ends with its last disk.
+    Del(DelArgs),
+    /// List disks, those of other programs too
+    List(ListArgs),
+    /// Show everything about a disk
+    Info(InfoArgs),
+    /// Show what the ublk driver of this kernel can do
+    Features(JsonArgs),
+    /// Print the log of a disk's server
+    Log(TargetArgs),
+    /// Copy bytes within a disk or into it from another
+    ///
+    /// Engine `device` sends copy commands to the disk; the bytes do not pass through this program. Cached writes
+    /// of the block device are written back first, and its cached pages of the destination are dropped. Engine
+    /// `host` reads and writes the block devices, as a host without copy commands must.
+    Copy(CopyArgs),
+    /// Change a disk while it runs
+    ///
+    /// The keys are the long options of `add` that can change: copy, copy-max-bytes, copy-max-segment-bytes,
+    /// copy-max-segments.
+    Set(SetArgs),
+    /// Show the ledger of a disk: what moved where
+    Stats(StatsArgs),
+    /// Check that disks can be made here and try one, or judge a disk
+    ///
+    /// With --target: the clauses of SEMANTICS.md against that disk, as TAP. Those that write need --scratch.
+    Selftest(SelftestArgs),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write those of all commands to a directory
+    Man {
+        /// The directory.
+        dir: Option<PathBuf>,
+    },
+    /// The server in the background
+    #[command(name = server::COMMAND, hide = true)]
+    Serve,
+    /// The helper for the page cache
+    #[command(name = coherence::COMMAND, hide = true)]
+    CoherenceHelper,
+}
+
+/// The options of `add`.
+#[derive(Args, Debug)]
+pub struct AddArgs {
+    /// The disk and its pool.
+    #[command(flatten)]
+    pub options: AddOptions,
+    /// Read options from a file; their long names are its keys, and those given here win
+    #[arg(long, value_name = "FILE.toml")]
+    pub config: Option<PathBuf>,
+    /// Serve in the foreground and log to standard error
+    #[arg(long)]
+    pub foreground: bool,
+    /// Make a disk although this kernel is known to crash when one is made
+    #[arg(long)]
+    pub force: bool,
+    /// Let the control API arm panics in the server
+    #[arg(long, hide = true)]
+    pub debug: bool,
+}
+
+/// A disk, as it was named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// By number.
+    Id(u32),
+    /// By name.
+    Name(String),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_prefix("/dev/ublkb").or_else(|| text.strip_prefix("ublkb")).unwrap_or(text);
+        if let Ok(id) = number.parse() {
+            return Ok(Self::Id(id));
+        }
+        if text.is_empty() || text.contains('/') || text.starts_with('-') || number != text {
+            return Err("a device number, /dev/ublkbN, or a name".to_string());
+        }
+        Ok(Self::Name(text.to_string()))
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{id}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A disk.
+#[derive(Args, Debug)]
+pub struct TargetArgs {
+    /// The disk: its number, /dev/ublkbN, or its name
+    #[arg(short = 'n', long = "number", value_name = "ID")]
+    pub target: Target,
+}
+
+/// A command that only prints.
+#[derive(Args, Debug)]
+pub struct JsonArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The options of `selftest`.
+#[derive(Args, Debug)]
+pub struct SelftestArgs {
+    /// Judge this disk: /dev/ublkbN of this program, or the first disk behind a control API
+    #[arg(long, value_name = "/dev/ublkbN|unix:SOCKET")]
+    pub target: Option<String>,
+    /// A range of the disk that may be overwritten
+    #[arg(long, value_name = "START+LENGTH", requires = "target")]
+    pub scratch: Option<Span>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The options of `del`.
+#[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("which").required(true).args(["target", "all"])))]
+pub struct DelArgs {
+    /// The disk: its number, /dev/ublkbN, or its name
+    #[arg(short = 'n', long = "number", value_name = "ID")]
+    pub target: Option<Target>,
+    /// Delete every disk of this program
+    #[arg(short, long)]
+    pub all: bool,
+    /// Delete it although it is mounted, held, or of another program
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// The form of `list`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// As ublksrv prints it.
+    Ublksrv,
+    /// As rublk prints it.
+    Rublk,
+}
+
+/// The options of `list`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Only this disk
+    #[arg(short = 'n', long = "number", value_name = "ID")]
+    pub target: Option<Target>,
+    /// As which program prints it
+    #[arg(long, default_value = "ublksrv")]
+    pub format: ListFormat,
+    /// Print JSON
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
+}
+
+/// The options of `info`.
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print the file that makes this disk with `add --config`
+    #[arg(long, conflicts_with = "json")]
+    pub toml: bool,
+}
+
+/// Who moves the bytes of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// The disk.
+    Device,
+    /// This program: it reads and writes the block devices.
+    Host,
+    /// The kernel's copy service.
+    Kcopyd,
+}
+
+/// The way of copy commands to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Door {
+    /// The kernel's copy operation.
+    Native,
+    /// The control API.
+    Api,
+}
+
+/// `SRC+LEN:DST`, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first byte to copy.
+    pub source: Bytes,
+    /// So many.
+    pub length: Bytes,
+    /// Where they go; given elsewhere for a positional range.
+    pub destination: Option<Bytes>,
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (range, destination) = text.split_once(':').map_or((text, None), |(range, to)| (range, Some(to)));
+        let (source, length) =
+            range.split_once('+').ok_or("a range is SRC+LEN: first byte, +, number of bytes")?;
+        Ok(Self {
+            source: parse_size(source)?,
+            length: parse_size(length)?,
+            destination: destination.map(parse_size).transpose()?,
+        })
+    }
+}
+
+/// The options of `copy`.
+#[derive(Args, Debug)]
+#[command(override_usage = "ublk copy [OPTIONS] -n <ID> <SRC+LEN>... <DST>\n       \
+                            ublk copy [OPTIONS] -n <ID> --segment <SRC+LEN:DST>...")]
+pub struct CopyArgs {
+    /// The disk to copy to: its number, /dev/ublkbN, or its name
+    #[arg(short = 'n', long = "number", value_name = "ID")]
+    pub target: Target,
+    /// Ranges SRC+LEN in bytes, then DST, the byte at which the first of them goes; the others follow it
+    #[arg(value_name = "SRC+LEN... DST")]
+    pub ranges: Vec<String>,
+    /// One range with a destination of its own; may be repeated
+    #[arg(long, value_name = "SRC+LEN:DST", conflicts_with = "ranges")]
+    pub segment: Vec<Span>,
+    /// Copy from this disk [default: the one that is copied to]
+    #[arg(long, value_name = "ID")]
+    pub from: Option<Target>,
+    /// Who moves the bytes
+    #[arg(long, default_value = "device")]
+    pub engine: Engine,
+    /// The way of copy commands to the disk
+    #[arg(long, default_value = "api")]
+    pub door: Door,
+    /// Send everything as one command, whatever the limits of the disk say
+    #[arg(long)]
+    pub one_command: bool,
+    /// Make the copy durable before it completes
+    #[arg(long)]
+    pub fua: bool,
+    /// Copy by remapping alone, or fail
+    #[arg(long)]
+    pub fast_only: bool,
+    /// Compare source and destination afterwards
+    #[arg(long)]
+    pub verify: bool,
+    /// Copy although a disk is mounted or held exclusively
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The options of `set`.
+#[derive(Args, Debug)]
+pub struct SetArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// What to change
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    pub changes: Vec<String>,
+    /// Print the limits as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The options of `stats`.
+#[derive(Args, Debug)]
+pub struct StatsArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// Set every counter to 0 after printing it
+    #[arg(long)]
+    pub reset: bool,
+    /// Print what was counted in each second, until interrupted
+    #[arg(long, conflicts_with = "reset")]
+    pub watch: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_disk_is_named_by_number_path_or_name() {
+        for (text, target) in [
+            ("7", Target::Id(7)),
+            ("ublkb7", Target::Id(7)),
+            ("/dev/ublkb7", Target::Id(7)),
+            ("data.1", Target::Name("data.1".to_string())),
+        ] {
+            assert_eq!(text.parse(), Ok(target), "{text}");
+        }
+        for text in ["", "/dev/sda", "ublkbx", "-1", "a/b", "/dev/ublkb"] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_range_has_sizes_with_suffixes() {
+        let span = |source, length, destination: Option<u64>| Span {
+            source: Bytes(source),
+            length: Bytes(length),
+            destination: destination.map(Bytes),
+        };
+        assert_eq!("0+1M".parse(), Ok(span(0, 1 << 20, None)));
+        assert_eq!("4K+8K:1G".parse(), Ok(span(4096, 8192, Some(1 << 30))));
+        for text in ["", "4K", "+", "1+", "+1", "1+1:", "1+1:2:3", "1+1+1"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_spellings_of_ublksrv_are_taken() {
+        let line = "ublk add -t null -n 0 -q 2 -d 64 -u 1 -g 0 -r 0 -i 0 -e 0 -z 0 --usercopy --buffered_io";
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let Command::Add(add) = cli.command else { panic!("not add") };
+        assert_eq!((add.options.number, add.options.queues, add.options.depth), (Some(0), Some(2), Some(64)));
+        assert!(add.options.disk().is_ok());
+        for refused in ["-r 1", "-i", "-e 1", "-z"] {
+            let line = format!("ublk add {refused}");
+            let Command::Add(add) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
+                panic!("not add")
+            };
+            assert!(add.options.disk().is_err(), "{refused}");
+        }
+        assert!(Cli::try_parse_from(["ublk", "add", "--queue", "3", "-n", "-1"]).is_ok());
+        assert!(Cli::try_parse_from(["ublk", "del"]).is_err(), "neither -n nor -a");
+        assert!(Cli::try_parse_from(["ublk", "del", "-n", "1", "-a"]).is_err(), "both");
+    }
+}

@@ -1,0 +1,52 @@
+//! `ublk info`.
+
+use super::{Failure, json, locate};
+use crate::cli::InfoArgs;
+use crate::control::api::PoolView;
+use crate::options::AddOptions;
+use crate::state::State;
+use std::fmt::Write;
+
+pub(super) fn run(args: &InfoArgs) -> Result<String, Failure> {
+    let served = locate::served(&State::open()?, &args.disk.target)?;
+    let disk = served.disk()?;
+    if args.json {
+        return Ok(json(&disk));
+    }
+    let pool: PoolView = served.client.call("GET", "/v1/pool")?;
+    if args.toml {
+        let options = AddOptions::of(&pool.config, &disk.config);
+        return toml::to_string(&options).map_err(|error| Failure::failed(error.to_string()));
+    }
+    let mut out = String::new();
+    let path = disk.path.map_or("none".to_string(), |path| path.display().to_string());
+    let backing = match &pool.config.path {
+        Some(path) => format!("{} {}", disk.kind.name(), path.display()),
+        None => disk.kind.name().to_string(),
+    };
+    for (key, value) in [
+        ("name", disk.name),
+        ("block device", path),
+        ("size", disk.size.to_string()),
+        ("logical block", disk.logical_block_size.to_string()),
+        ("physical block", disk.physical_block_size.to_string()),
+        ("queues", disk.queues.to_string()),
+        ("depth", disk.depth.to_string()),
+        ("read-only", if disk.read_only { "yes" } else { "no" }.to_string()),
+        ("cache", disk.cache.name().to_string()),
+        ("copy", emulation::CopyMode::from(disk.limits.copy).name().to_string()),
+        ("copy-max-bytes", disk.limits.copy_max_bytes.to_string()),
+        ("copy-max-segment-bytes", disk.limits.copy_max_segment_bytes.to_string()),
+        ("copy-max-segments", disk.limits.copy_max_segments.to_string()),
+        ("pool", format!("{} ({backing}), disks: {}", disk.pool, pool.disks.join(" "))),
+        ("pool memory", pool.config.memory.to_string()),
+        ("pool in use", emulation::Bytes(pool.usage.mapped_bytes).to_string()),
+        ("extents", pool.usage.extents.to_string()),
+        ("server pid", disk.pid.to_string()),
+        ("version", pool.version),
+    ] {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{key:<24}{value}");
+    }
+    Ok(out)
+}

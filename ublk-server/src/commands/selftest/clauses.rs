@@ -1,0 +1,316 @@
+//! The clauses of SEMANTICS.md that can be seen from outside, one function each, named by their numbers.
+
+use super::Failure;
+use super::target::Target;
+
+/// The least scratch range: sixteen areas of 64 KiB.
+pub(super) const SCRATCH_MIN: u64 = 16 * AREA;
+/// A part of the scratch range that one side of a copy uses.
+const AREA: u64 = 64 << 10;
+
+/// How a clause did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Holds,
+    Broken(String),
+    /// Not tested, and what was lacking.
+    Skipped(String),
+}
+
+/// A clause: its number, its words, what tries it.
+pub(super) struct Clause {
+    pub(super) number: &'static str,
+    pub(super) words: &'static str,
+    /// It writes to the scratch range.
+    pub(super) writes: bool,
+    pub(super) run: fn(&Bench) -> Result<Verdict, Failure>,
+}
+
+/// A target and the range that may be overwritten.
+pub(super) struct Bench {
+    pub(super) target: Target,
+    pub(super) start: u64,
+    pub(super) length: u64,
+}
+
+/// Every clause, in the order of their numbers.
+pub(super) const CLAUSES: [Clause; 11] = [
+    Clause {
+        number: "1.1",
+        words: "a copy leaves the source's bytes in the destination",
+        writes: true,
+        run: copies,
+    },
+    Clause {
+        number: "1.2",
+        words: "segments are copied as if one after another",
+        writes: true,
+        run: in_order,
+    },
+    Clause {
+        number: "1.3",
+        words: "a later write to the source does not reach the copy",
+        writes: true,
+        run: kept,
+    },
+    Clause {
+        number: "1.4",
+        words: "heads and tails touch nothing beside them",
+        writes: true,
+        run: heads_and_tails,
+    },
+    Clause {
+        number: "1.6",
+        words: "fast-only moves nothing or changes nothing",
+        writes: true,
+        run: fast_only,
+    },
+    Clause {
+        number: "2.0",
+        words: "the limits can be used, and both ends can be read",
+        writes: false,
+        run: readable,
+    },
+    Clause {
+        number: "2.1",
+        words: "as many segments as the limit says and not one more",
+        writes: true,
+        run: segments,
+    },
+    Clause {
+        number: "2.2",
+        words: "malformed and outlying ranges are refused",
+        writes: true,
+        run: malformed,
+    },
+    Clause { number: "2.3", words: "a refused command changes nothing", writes: true, run: unchanged },
+    Clause { number: "3.1", words: "overlap is refused exactly", writes: true, run: overlap },
+    Clause { number: "6.1", words: "a copy with FUA is carried out", writes: true, run: fua },
+];
+
+impl Bench {
+    fn block(&self) -> u64 {
+        self.target.disk.logical_block_size.0
+    }
+
+    /// The first byte of an area.
+    fn area(&self, n: u64) -> u64 {
+        self.start + n * AREA
+    }
+
+    /// Bytes that differ from block to block and from seed to seed.
+    fn fill(&self, offset: u64, length: u64, seed: u64) -> Result<Vec<u8>, Failure> {
+        let word = |n: u64| (n ^ (seed << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        let data: Vec<u8> = (offset / 8..(offset + length) / 8).flat_map(word).collect();
+        self.target.write(offset, &data)?;
+        Ok(data)
+    }
+
+    fn holds(&self, offset: u64, expected: &[u8], what: &str) -> Result<Option<Verdict>, Failure> {
+        let data = self.target.read(offset, expected.len() as u64)?;
+        let place = data.iter().zip(expected).position(|(is, should)| is != should);
+        Ok(place.map(|place| Verdict::Broken(format!("{what} differs at byte {}", offset + place as u64))))
+    }
+
+    /// The verdict of the first of several comparisons that fails.
+    fn all(&self, expected: &[(u64, &[u8], &str)]) -> Result<Verdict, Failure> {
+        for (offset, data, what) in expected {
+            if let Some(broken) = self.holds(*offset, data, what)? {
+                return Ok(broken);
+            }
+        }
+        Ok(Verdict::Holds)
+    }
+}
+
+fn refused(code: &str) -> Result<Verdict, Failure> {
+    Ok(Verdict::Broken(format!("the copy failed: {code}")))
+}
+
+fn copies(bench: &Bench) -> Result<Verdict, Failure> {
+    let source = bench.fill(bench.area(0), AREA, 1)?;
+    bench.fill(bench.area(2), AREA, 2)?;
+    match bench.target.copy(&[(bench.area(0), AREA, bench.area(2))], false, false)? {
+        Err(code) => refused(&code),
+        Ok(job) if job.bytes != AREA => {
+            Ok(Verdict::Broken(format!("success with {} of {AREA} bytes", job.bytes)))
+        }
+        Ok(_) => {
+            bench.all(&[(bench.area(2), &source, "the destination"), (bench.area(0), &source, "the source")])
+        }
+    }
+}
+
+fn in_order(bench: &Bench) -> Result<Verdict, Failure> {
+    let parts = [bench.fill(bench.area(0), AREA, 3)?, bench.fill(bench.area(1), AREA, 4)?];
+    let half = AREA / 2;
+    let list = [
+        (bench.area(1), half, bench.area(4)),
+        (bench.area(0) + half, half, bench.area(4) + half),
+        (bench.area(0), AREA, bench.area(5)),
+    ];
+    if let Err(code) = bench.target.copy(&list, false, false)? {
+        return refused(&code);
+    }
+    let middle = usize::try_from(half).unwrap_or(usize::MAX);
+    bench.all(&[
+        (bench.area(4), &parts[1][..middle], "the first segment"),
+        (bench.area(4) + half, &parts[0][middle..], "the second segment"),
+        (bench.area(5), &parts[0], "the third segment"),
+    ])
+}
+
+fn kept(bench: &Bench) -> Result<Verdict, Failure> {
+    let source = bench.fill(bench.area(0), AREA, 5)?;
+    if let Err(code) = bench.target.copy(&[(bench.area(0), AREA, bench.area(2))], false, false)? {
+        return refused(&code);
+    }
+    let later = bench.fill(bench.area(0), AREA, 6)?;
+    bench.all(&[(bench.area(2), &source, "the destination"), (bench.area(0), &later, "the source")])
+}
+
+fn heads_and_tails(bench: &Bench) -> Result<Verdict, Failure> {
+    let block = bench.block();
+    let source = bench.fill(bench.area(0), AREA, 7)?;
+    // Congruent, and then one block off.
+    for shift in [block, 2 * block] {
+        let mut expected = bench.fill(bench.area(2), AREA, 8)?;
+        let length = AREA - 4 * block;
+        if let Err(code) =
+            bench.target.copy(&[(bench.area(0) + block, length, bench.area(2) + shift)], false, false)?
+        {
+            return refused(&code);
+        }
+        let at = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        expected[at(shift)..at(shift + length)].copy_from_slice(&source[at(block)..at(block + length)]);
+        if let Some(broken) = bench.holds(bench.area(2), &expected, "the destination or what is beside it")? {
+            return Ok(broken);
+        }
+    }
+    Ok(Verdict::Holds)
+}
+
+fn fast_only(bench: &Bench) -> Result<Verdict, Failure> {
+    let block = bench.block();
+    let source = bench.fill(bench.area(0), AREA, 9)?;
+    let before = bench.fill(bench.area(2), AREA, 10)?;
+    let length = AREA - block;
+    // One block off the map block: not possible without moving, unless a block is all there is to share.
+    match bench.target.copy(&[(bench.area(0), length, bench.area(2) + block)], false, true)? {
+        Err(_) => bench.all(&[(bench.area(2), &before, "after a refusal the destination")]),
+        Ok(job) => {
+            let moved =
+                ["moved_mode_bytes", "moved_incongruent_bytes", "moved_head_tail_bytes", "bounced_bytes"];
+            let bytes: u64 = moved.iter().map(|name| job.ledger.counter(name)).sum();
+            if bytes > 0 {
+                return Ok(Verdict::Broken(format!("{bytes} bytes were moved")));
+            }
+            let end = usize::try_from(length).unwrap_or(usize::MAX);
+            bench.all(&[(bench.area(2) + block, &source[..end], "the destination")])
+        }
+    }
+}
+
+fn readable(bench: &Bench) -> Result<Verdict, Failure> {
+    let (disk, block) = (&bench.target.disk, bench.block());
+    bench.target.read(0, block)?;
+    bench.target.read(disk.size.0 - block, block)?;
+    let limits = &disk.limits;
+    let usable = limits.copy_max_segments > 0
+        && limits.copy_max_bytes.0 >= block
+        && limits.copy_max_segment_bytes.0 >= block;
+    Ok(if usable {
+        Verdict::Holds
+    } else {
+        Verdict::Broken(format!("limits that allow no copy: {limits:?}"))
+    })
+}
+
+fn segments(bench: &Bench) -> Result<Verdict, Failure> {
+    let block = bench.block();
+    let most = u64::from(bench.target.disk.limits.copy_max_segments);
+    let half = bench.length / 2;
+    if (most + 1) * block > half || (most + 1) * block > bench.target.disk.limits.copy_max_bytes.0 {
+        let need = 2 * (most + 1) * block;
+        return Ok(Verdict::Skipped(format!(
+            "needs a scratch range of {need} bytes and copy_max_bytes of half of it"
+        )));
+    }
+    let list = |count: u64| -> Vec<(u64, u64, u64)> {
+        (0..count).map(|n| (bench.start + n * block, block, bench.start + half + n * block)).collect()
+    };
+    if let Err(code) = bench.target.copy(&list(most), false, false)? {
+        return Ok(Verdict::Broken(format!("{most} segments are refused: {code}")));
+    }
+    match bench.target.copy(&list(most + 1), false, false)? {
+        Ok(_) => Ok(Verdict::Broken(format!("{} segments are accepted", most + 1))),
+        Err(_) => Ok(Verdict::Holds),
+    }
+}
+
+fn malformed(bench: &Bench) -> Result<Verdict, Failure> {
+    let (block, end) = (bench.block(), bench.target.disk.size.0);
+    let (from, to) = (bench.area(0), bench.area(2));
+    let cases = [
+        ("no segment", vec![]),
+        ("an empty segment", vec![(from, 0, to)]),
+        ("a source that is no whole block", vec![(from + 1, block, to)]),
+        ("a length that is no whole block", vec![(from, block - 1, to)]),
+        ("a destination that is no whole block", vec![(from, block, to + 1)]),
+        ("a source beyond the end", vec![(end, block, to)]),
+        ("a source across the end", vec![(end - block, 2 * block, to)]),
+        ("a second source beyond the end", vec![(from, block, to), (end, block, to + block)]),
+        ("a destination beyond the end", vec![(from, block, end)]),
+    ];
+    for (what, list) in cases {
+        if bench.target.copy(&list, false, false)?.is_ok() {
+            return Ok(Verdict::Broken(format!("{what} is accepted")));
+        }
+    }
+    Ok(Verdict::Holds)
+}
+
+fn unchanged(bench: &Bench) -> Result<Verdict, Failure> {
+    let block = bench.block();
+    bench.fill(bench.area(0), AREA, 11)?;
+    let before = bench.fill(bench.area(2), AREA, 12)?;
+    // A good segment before the one for which the command is refused.
+    let list =
+        [(bench.area(0), block, bench.area(2)), (bench.target.disk.size.0, block, bench.area(2) + block)];
+    match bench.target.copy(&list, false, false)? {
+        Ok(_) => Ok(Verdict::Broken("a source beyond the end is accepted".to_string())),
+        Err(_) => bench.all(&[(bench.area(2), &before, "the destination")]),
+    }
+}
+
+/// Two intervals of every length and distance up to three blocks, as source and destination and as two destinations.
+fn overlap(bench: &Bench) -> Result<Verdict, Failure> {
+    let block = bench.block();
+    let place = |blocks: u64| bench.area(4) + blocks * block;
+    for source in 0..=6u64 {
+        for length in 1..=3u64 {
+            // The destination is three blocks from the middle on.
+            let list = [(place(source), length * block, place(3))];
+            let overlaps = source < 3 + length && 3 < source + length;
+            if bench.target.copy(&list, false, false)?.is_err() != overlaps {
+                let said = if overlaps { "accepted" } else { "refused" };
+                return Ok(Verdict::Broken(format!("{length} blocks from {source} to 3 are {said}")));
+            }
+        }
+        let list = [(bench.area(0), 2 * block, place(3)), (bench.area(1), 2 * block, place(source))];
+        let overlaps = source < 5 && 3 < source + 2;
+        if bench.target.copy(&list, false, false)?.is_err() != overlaps {
+            let said = if overlaps { "accepted" } else { "refused" };
+            return Ok(Verdict::Broken(format!("destinations of 2 blocks at 3 and {source} are {said}")));
+        }
+    }
+    Ok(Verdict::Holds)
+}
+
+fn fua(bench: &Bench) -> Result<Verdict, Failure> {
+    let source = bench.fill(bench.area(0), AREA, 13)?;
+    match bench.target.copy(&[(bench.area(0), AREA, bench.area(2))], true, false)? {
+        Err(code) => refused(&code),
+        Ok(_) => bench.all(&[(bench.area(2), &source, "the destination")]),
+    }
+}

@@ -1,0 +1,133 @@
+//! What the clauses are run against: a disk that is written, read, and sent copy commands.
+
+use super::Failure;
+use crate::cli::Target as Named;
+use crate::commands::locate;
+use crate::control::api::{CopyRequest, Disk, Empty, Job, JobState, Segment};
+use crate::control::client::{Client, ClientError};
+use crate::state::State;
+use emulation::Bytes;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The longest wait for one copy command.
+const COPY_MAX: Duration = Duration::from_secs(60);
+/// The largest piece of data in one request to the API.
+const PIECE: u64 = 1 << 20;
+
+/// A disk behind a control API, and its block device when that was named.
+pub(super) struct Target {
+    client: Client,
+    pub(super) disk: Disk,
+    node: Option<File>,
+}
+
+/// How a command ended: done, or the code of its failure.
+pub(super) type Outcome = Result<Job, String>;
+
+impl Target {
+    /// `unix:SOCK` is the first disk of a pool, through its control API; `/dev/ublkbN` is a disk of this program,
+    /// its data through the block device.
+    pub(super) fn open(text: &str) -> Result<Self, Failure> {
+        if let Some(socket) = text.strip_prefix("unix:") {
+            let client = Client::new(Path::new(socket));
+            let disks: Vec<Disk> = client.call("GET", "/v1/disks")?;
+            let disk = disks.into_iter().next();
+            let disk = disk.ok_or_else(|| Failure::failed(format!("{socket}: the pool has no disk")))?;
+            return Ok(Self { client, disk, node: None });
+        }
+        let named: Named = text.parse().map_err(|_| unknown(text))?;
+        if !text.starts_with("/dev/ublkb") {
+            return Err(unknown(text));
+        }
+        let served = locate::served(&State::open()?, &named)?;
+        let node = File::options().read(true).write(true).open(text);
+        let node = node.map_err(|error| Failure::failed(format!("{text}: {error}")))?;
+        Ok(Self { disk: served.disk()?, client: served.client, node: Some(node) })
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("/v1/disks/{}{rest}", self.disk.name)
+    }
+
+    pub(super) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
+        let mut data = Vec::new();
+        if let Some(node) = &self.node {
+            data.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+            let read = node.read_exact_at(&mut data, offset);
+            return read
+                .map(|()| data)
+                .map_err(|error| Failure::failed(format!("read at {offset}: {error}")));
+        }
+        for at in (offset..offset + length).step_by(usize::try_from(PIECE).unwrap_or(usize::MAX)) {
+            let piece = PIECE.min(offset + length - at);
+            data.extend(self.client.exchange(
+                "GET",
+                &self.path(&format!("/data?offset={at}&length={piece}")),
+                b"",
+            )?);
+        }
+        Ok(data)
+    }
+
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> Result<(), Failure> {
+        if let Some(node) = &self.node {
+            let written = node.write_all_at(data, offset);
+            return written.map_err(|error| Failure::failed(format!("write at {offset}: {error}")));
+        }
+        let pieces = data.chunks(usize::try_from(PIECE).unwrap_or(usize::MAX));
+        for (at, piece) in (offset..).step_by(usize::try_from(PIECE).unwrap_or(usize::MAX)).zip(pieces) {
+            // A disk whose block device was not named is written beside it.
+            let path = self.path(&format!("/data?offset={at}&force=true"));
+            let answer = self.client.exchange("PUT", &path, piece)?;
+            serde_json::from_slice::<Empty>(&answer).map_err(|error| Failure::failed(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Sends one copy command of segments (source, length, destination) and waits for its end.
+    pub(super) fn copy(
+        &self,
+        segments: &[(u64, u64, u64)],
+        fua: bool,
+        fast_only: bool,
+    ) -> Result<Outcome, Failure> {
+        let segment = |(source, length, destination): &(u64, u64, u64)| Segment {
+            from: None,
+            source: Bytes(*source),
+            length: Bytes(*length),
+            destination: Bytes(*destination),
+        };
+        let request = CopyRequest {
+            segments: segments.iter().map(segment).collect(),
+            fua,
+            fast_only,
+            one_command: true,
+            ..CopyRequest::default()
+        };
+        let mut job: Job = match self.client.send("POST", &self.path("/copies"), &request) {
+            Ok(job) => job,
+            Err(ClientError::Api(error)) => return Ok(Err(error.code)),
+            Err(other) => return Err(other.into()),
+        };
+        let end = Instant::now() + COPY_MAX;
+        while !job.state.ended() {
+            if Instant::now() > end {
+                return Err(Failure::failed(format!("a copy did not end within {} s", COPY_MAX.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            job = self.client.call("GET", &self.path(&format!("/copies/{}", job.id)))?;
+        }
+        Ok(match (job.state, &job.error) {
+            (JobState::Done, _) => Ok(job),
+            (_, Some(error)) => Err(error.code.clone()),
+            (_, None) => Err("cancelled".to_string()),
+        })
+    }
+}
+
+fn unknown(text: &str) -> Failure {
+    Failure::usage(format!("target {text}: must be /dev/ublkbN or unix:SOCKET of a control API"))
+}

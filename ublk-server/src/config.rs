@@ -1,0 +1,316 @@
+//! The checked configuration of a pool and of a disk: what the server is started with and what a request to
+//! add a disk carries. Everything here has been validated once, by [`PoolConfig::check`] and
+//! [`DiskConfig::limits`]; the rooms behind the door only assert.
+
+use crate::units::{optional_size, size};
+use emulation::limits::LimitsError;
+use emulation::{Bytes, CopyMode, Limits, Sectors};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Where a pool's bytes live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolType {
+    /// In the memory of the server.
+    Ram,
+    /// In a raw image or a block device, at the same addresses; copies move bytes.
+    Loop,
+    /// Nowhere: what is written is lost.
+    Null,
+}
+
+impl PoolType {
+    /// Its name on the command line and in the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ram => "ram",
+            Self::Loop => "loop",
+            Self::Null => "null",
+        }
+    }
+}
+
+/// What is promised of acknowledged changes before a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheMode {
+    /// No volatile cache is advertised.
+    None,
+    /// Changes become durable by a flush.
+    Volatile,
+}
+
+impl CacheMode {
+    /// Its name on the command line and in the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Volatile => "volatile",
+        }
+    }
+}
+
+/// A copy mode, by the name it has on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CopyModeName {
+    /// Share blocks where the alignment allows, else move bytes.
+    Remap,
+    /// Move bytes inside the store.
+    Memcpy,
+    /// Inner reads and writes through a bounce buffer, as a target without copy would.
+    Emulate,
+    /// Refuse copies.
+    Off,
+}
+
+impl From<CopyModeName> for CopyMode {
+    fn from(name: CopyModeName) -> Self {
+        match name {
+            CopyModeName::Remap => Self::Remap,
+            CopyModeName::Memcpy => Self::Memcpy,
+            CopyModeName::Emulate => Self::Emulate,
+            CopyModeName::Off => Self::Off,
+        }
+    }
+}
+
+impl From<CopyMode> for CopyModeName {
+    fn from(mode: CopyMode) -> Self {
+        match mode {
+            CopyMode::Remap => Self::Remap,
+            CopyMode::Memcpy => Self::Memcpy,
+            CopyMode::Emulate => Self::Emulate,
+            CopyMode::Off => Self::Off,
+        }
+    }
+}
+
+/// What all volumes of a pool share; set by the `add` that makes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Its name: letters, digits, `-`, `_` and `.`, at most 32; the name of its state directory. Empty: the
+    /// server chooses one.
+    pub name: String,
+    /// Where its bytes live.
+    #[serde(rename = "type")]
+    pub kind: PoolType,
+    /// The most bytes of memory that a RAM pool keeps, in bytes; a multiple of the map block. 0 for others.
+    #[serde(with = "size")]
+    pub memory: Bytes,
+    /// The map block of every volume.
+    #[serde(with = "size")]
+    pub map_block: Bytes,
+    /// What is promised before a flush.
+    pub cache: CacheMode,
+    /// The most bytes held back for the durable image when the cache is volatile.
+    #[serde(with = "size")]
+    pub cache_size: Bytes,
+    /// The image or block device of a `loop` pool, absolute.
+    #[serde(default)]
+    pub path: Option<PathBuf>,
+    /// Go through the page cache of the host to that path.
+    #[serde(default)]
+    pub buffered: bool,
+}
+
+/// One disk: a volume of a pool and its block device. What is not given has the default of `ublk add`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DiskConfig {
+    /// The device number asked for; `None` leaves it to the driver.
+    pub id: Option<u32>,
+    /// The name given by `--name`; `None`: that of the device, or the next free `diskN` without a device.
+    pub name: Option<String>,
+    /// Hardware queues, 1 to [`QUEUES_MAX`]; the driver lowers it to the number of CPUs.
+    pub queues: u16,
+    /// Requests in a queue, 1 to [`DEPTH_MAX`].
+    pub depth: u16,
+    /// Its size; a multiple of the map block. `None`: that of the path of a `loop` pool, [`DEFAULT_SIZE`] for others.
+    #[serde(with = "optional_size")]
+    pub size: Option<Bytes>,
+    /// 512, 1024, 2048 or 4096.
+    #[serde(with = "size")]
+    pub logical_block_size: Bytes,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// How copies are carried out. `None`: by remapping where the pool has a map, else by moving bytes.
+    pub copy: Option<CopyModeName>,
+    /// The most bytes of a copy command (NVMe MCL).
+    #[serde(with = "size")]
+    pub copy_max_bytes: Bytes,
+    /// The most bytes of one segment of a copy (NVMe MSSRL).
+    #[serde(with = "size")]
+    pub copy_max_segment_bytes: Bytes,
+    /// The most segments of a copy command (NVMe MSRC + 1).
+    pub copy_max_segments: u32,
+    /// A device that its owner may control without being root.
+    pub unprivileged: bool,
+    /// No block device: the control API is the only door.
+    pub no_ublk: bool,
+}
+
+impl Default for DiskConfig {
+    fn default() -> Self {
+        Self {
+            id: None,
+            name: None,
+            queues: 1,
+            depth: 128,
+            size: None,
+            logical_block_size: Bytes(512),
+            read_only: false,
+            copy: None,
+            copy_max_bytes: Bytes::mib(128),
+            copy_max_segment_bytes: Bytes::mib(16),
+            copy_max_segments: 128,
+            unprivileged: false,
+            no_ublk: false,
+        }
+    }
+}
+
+/// The most hardware queues.
+pub const QUEUES_MAX: u16 = 4096;
+/// The most requests of a queue.
+pub const DEPTH_MAX: u16 = 4096;
+/// The size of a disk when none is given.
+pub const DEFAULT_SIZE: Bytes = Bytes::gib(1);
+/// The bytes held back for the durable image when `--cache-size` is not given.
+pub const DEFAULT_CACHE_SIZE: Bytes = Bytes::mib(256);
+/// The largest size of a disk: what a signed 64-bit byte offset reaches.
+pub const SIZE_MAX: Bytes = Bytes(1 << 62);
+
+/// Why a configuration can never work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The name could not be a directory's or is hard to type.
+    #[error("{0} \"{1}\": 1 to 32 letters, digits, \"-\", \"_\" or \".\", the first a letter")]
+    Name(&'static str, String),
+    /// A number outside its range.
+    #[error("{0} {1}: must be from 1 to {2}")]
+    Count(&'static str, u64, u64),
+    /// Limits that do not fit each other.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    /// Larger than any device.
+    #[error("size {}: at most {}", .0, SIZE_MAX)]
+    TooLarge(Bytes),
+    /// An option that another choice excludes.
+    #[error("{0}")]
+    Excluded(&'static str),
+    /// A size that is no multiple of the map block or zero.
+    #[error("{0} {1}: must be a multiple of the map block, {2}, and not 0")]
+    Blocks(&'static str, Bytes, Bytes),
+}
+
+impl PoolConfig {
+    /// Refuses what could never work.
+    ///
+    /// # Errors
+    /// The first reason.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !self.name.is_empty() {
+            check_name("pool", &self.name)?;
+        }
+        let map = self.map_block;
+        if !map.0.is_power_of_two() || !(512..=Bytes::kib(64).0).contains(&map.0) {
+            return Err(LimitsError::MapBlock(map.0).into());
+        }
+        match (self.kind, &self.path) {
+            (PoolType::Loop, None) => {
+                return Err(ConfigError::Excluded(
+                    "type loop needs a raw image or a block device: give -f PATH",
+                ));
+            }
+            (PoolType::Ram | PoolType::Null, Some(_)) => {
+                return Err(ConfigError::Excluded(
+                    "-f PATH is for type loop; types ram and null have no file",
+                ));
+            }
+            (PoolType::Loop, Some(_)) | (PoolType::Ram | PoolType::Null, None) => {}
+        }
+        if self.kind == PoolType::Ram && (self.memory.0 < map.0 || !self.memory.0.is_multiple_of(map.0)) {
+            return Err(ConfigError::Blocks("memory", self.memory, map));
+        }
+        if self.cache_size.0 < map.0 || !self.cache_size.0.is_multiple_of(map.0) {
+            return Err(ConfigError::Blocks("cache-size", self.cache_size, map));
+        }
+        Ok(())
+    }
+}
+
+impl DiskConfig {
+    /// The limits of the disk in `pool`, checked; `size` is the one to use where the configuration has none.
+    ///
+    /// # Errors
+    /// The first reason for which the disk can never work there.
+    pub fn limits(&self, pool: &PoolConfig, size: Bytes) -> Result<Limits, ConfigError> {
+        let size = self.size.unwrap_or(size);
+        self.check(pool, size)?;
+        let sectors = |bytes: Bytes, or: LimitsError| bytes.sectors().ok_or(or);
+        let capacity = sectors(size, LimitsError::Capacity(size.0, pool.map_block.0))?;
+        let logical_block =
+            sectors(self.logical_block_size, LimitsError::LogicalBlock(self.logical_block_size.0))?;
+        let map_block: Sectors = sectors(pool.map_block, LimitsError::MapBlock(pool.map_block.0))?;
+        let mut limits = Limits::new(capacity, logical_block, map_block);
+        limits.read_only = self.read_only;
+        limits.copy_mode = self.copy_mode(pool).into();
+        limits.copy_max_bytes = self.copy_max_bytes;
+        limits.copy_max_segment_bytes = self.copy_max_segment_bytes;
+        limits.copy_max_segments = self.copy_max_segments;
+        limits.validate()?;
+        Ok(limits)
+    }
+
+    /// The copy mode of the disk in `pool`.
+    pub fn copy_mode(&self, pool: &PoolConfig) -> CopyModeName {
+        let default = match pool.kind {
+            PoolType::Ram => CopyModeName::Remap,
+            PoolType::Loop | PoolType::Null => CopyModeName::Memcpy,
+        };
+        self.copy.unwrap_or(default)
+    }
+
+    fn check(&self, pool: &PoolConfig, size: Bytes) -> Result<(), ConfigError> {
+        if let Some(name) = &self.name {
+            check_name("name", name)?;
+            if name.strip_prefix("ublkb").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+                return Err(ConfigError::Excluded(
+                    "names of the form ublkbN are those of devices: use another",
+                ));
+            }
+        }
+        for (what, value, most) in [("queues", self.queues, QUEUES_MAX), ("depth", self.depth, DEPTH_MAX)] {
+            if !(1..=most).contains(&value) {
+                return Err(ConfigError::Count(what, value.into(), most.into()));
+            }
+        }
+        if size > SIZE_MAX {
+            return Err(ConfigError::TooLarge(size));
+        }
+        if self.no_ublk && (self.unprivileged || self.id.is_some()) {
+            return Err(ConfigError::Excluded(
+                "--no-ublk makes no block device: -n and --unprivileged do not apply",
+            ));
+        }
+        if self.copy == Some(CopyModeName::Remap) && pool.kind != PoolType::Ram {
+            return Err(ConfigError::Excluded(
+                "copy remap: types loop and null have no map; use --copy memcpy, emulate or off",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a name that could not be a file's everywhere.
+fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic());
+    if starts && name.len() <= 32 && name.chars().all(plain) {
+        return Ok(());
+    }
+    Err(ConfigError::Name(what, name.to_string()))
+}

@@ -1,0 +1,282 @@
+//! The loop of a thread that owns requests: begin, execute, finish, answer.
+//!
+//! One round takes what the kernel and other threads brought, begins it all under one lock, runs every plan at
+//! hand once, and finishes them all under one lock. The next link of a chain runs in the next round, so that at most
+//! one link of each chain runs before a request that was already there begins.
+
+pub(crate) use super::calls::Call;
+use super::file_job::{Buffers, Job, Progress};
+use super::inline;
+use super::mailbox::{Mailbox, Message};
+use super::port::Port;
+use super::ring::{Event, Ring, Wait};
+use super::{Engine, Owner};
+use crate::store::{Buffer, FileStore, Store};
+use emulation::{Completion, Instant, IoResult, Next, Out, Plan, PortKind, Request, RequestId, Step};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where the requests of a thread come from and where their answers go.
+pub(crate) trait Door {
+    /// A command for a tag ended: the request it brought, if any.
+    fn event(&mut self, ring: &mut Ring, tag: u16, result: i32) -> Option<Request>;
+    /// A call arrived: its request, unless it was answered at once.
+    fn call(&mut self, call: Call) -> Option<Request>;
+    /// End when everything is answered.
+    fn stop(&mut self);
+    /// Nothing is left to answer and nothing will come.
+    fn is_over(&self) -> bool;
+    /// The data of a live request.
+    fn port<'a>(&'a mut self, ring: &'a mut Ring, id: RequestId) -> Port<'a>;
+    /// Answers a request. It is not live any more.
+    fn complete(&mut self, ring: &mut Ring, id: RequestId, completion: Completion);
+}
+
+/// What a request keeps from plan to plan.
+#[derive(Debug, Default)]
+struct Kept {
+    bounce: Option<Buffer>,
+    not_before: Instant,
+}
+
+/// A thread's loop.
+#[derive(Debug)]
+pub(crate) struct Runner<D> {
+    engine: Arc<Engine>,
+    owner: Owner,
+    mailbox: Arc<Mailbox>,
+    ring: Ring,
+    door: D,
+    begin: Vec<Request>,
+    abort: Vec<RequestId>,
+    runnable: Vec<Plan>,
+    executed: Vec<(Plan, IoResult)>,
+    answers: Vec<(RequestId, Next)>,
+    /// Plans over a file.
+    jobs: Vec<Option<Job>>,
+    free_jobs: Vec<usize>,
+    buffers: Buffers,
+    /// Of requests with a bounce buffer or a completion in the future.
+    kept: HashMap<RequestId, Kept>,
+    /// Answers whose time has not come, in the order of their time.
+    delayed: BTreeMap<(Instant, u64), (RequestId, Completion)>,
+    delays: u64,
+    /// When the pool wants to be asked what is due; kept by one thread of the engine.
+    wake_at: Option<Instant>,
+}
+
+impl<D: Door> Runner<D> {
+    pub(crate) fn new(engine: Arc<Engine>, owner: Owner, mailbox: Arc<Mailbox>, ring: Ring, door: D) -> Self {
+        Self {
+            engine,
+            owner,
+            mailbox,
+            ring,
+            door,
+            begin: Vec::new(),
+            abort: Vec::new(),
+            runnable: Vec::new(),
+            executed: Vec::new(),
+            answers: Vec::new(),
+            jobs: Vec::new(),
+            free_jobs: Vec::new(),
+            buffers: Buffers::default(),
+            kept: HashMap::new(),
+            delayed: BTreeMap::new(),
+            delays: 0,
+            wake_at: None,
+        }
+    }
+
+    /// Runs until the door is over and every plan of this thread is finished.
+    pub(crate) fn run(mut self) {
+        let engine = Arc::clone(&self.engine);
+        let (mut events, mut mail, mut plans) = (Vec::new(), Vec::new(), Vec::new());
+        while !self.is_over() {
+            let wait = self.wait();
+            self.ring.enter(wait, &mut events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Queue { tag, result } => {
+                        self.begin.extend(self.door.event(&mut self.ring, tag, result));
+                    }
+                    Event::File { job, result, buffer } => self.file_event(&engine, job, result, buffer),
+                    Event::Mail => {
+                        self.mailbox.take(&mut mail);
+                        mail.drain(..).for_each(|message| self.message(message));
+                    }
+                }
+            }
+            self.locked(&engine);
+            std::mem::swap(&mut self.runnable, &mut plans);
+            plans.drain(..).for_each(|plan| self.execute(&engine, plan));
+            self.locked(&engine);
+            self.due();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.door.is_over() && self.runnable.is_empty() && self.free_jobs.len() == self.jobs.len()
+    }
+
+    fn wait(&self) -> Wait {
+        if !self.runnable.is_empty() {
+            return Wait::No;
+        }
+        let delayed = self.delayed.first_key_value().map(|((at, _), _)| *at);
+        match delayed.into_iter().chain(self.wake_at).min() {
+            None => Wait::Forever,
+            Some(at) => Wait::For(Duration::from_nanos(at.0.saturating_sub(self.engine.now().0))),
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Next(id, next) => self.answers.push((id, next)),
+            Message::Call(call) => self.begin.extend(self.door.call(call)),
+            Message::Abort(id) => self.abort.push(id),
+            Message::Wake => self.wake_at = Some(Instant::ORIGIN),
+            Message::Stop => self.door.stop(),
+        }
+    }
+
+    /// Hands to the pool what there is for it, and its answers to whom they are for.
+    fn locked(&mut self, engine: &Engine) {
+        if !(self.begin.is_empty() && self.executed.is_empty() && self.abort.is_empty()) {
+            let mut pool = engine.lock();
+            let now = engine.now();
+            for (plan, io) in self.executed.drain(..) {
+                self.answers.extend(pool.finish(now, plan, io));
+            }
+            for request in self.begin.drain(..) {
+                self.answers.extend(pool.begin(now, request));
+            }
+            // After the begin: both may have come in one delivery.
+            for id in self.abort.drain(..) {
+                self.answers.extend(pool.abort(now, id));
+            }
+        }
+        let mut answers = std::mem::take(&mut self.answers);
+        answers.drain(..).for_each(|(id, next)| self.answer(id, next));
+        self.answers = answers;
+    }
+
+    fn answer(&mut self, id: RequestId, next: Next) {
+        let mine = id.is_internal() || self.owner.owns(id);
+        match next {
+            Next::Wait => {}
+            next if !mine => self.engine.post(id, next),
+            Next::Run(plan) => self.runnable.push(plan),
+            Next::Done(_) if id.is_internal() => {}
+            Next::Done(completion) => self.done(id, completion),
+        }
+    }
+
+    fn done(&mut self, id: RequestId, completion: Completion) {
+        let not_before = match self.kept.is_empty() {
+            true => None,
+            false => self.kept.remove(&id).map(|kept| kept.not_before),
+        };
+        match not_before {
+            Some(at) if at > self.engine.now() => {
+                self.delays += 1;
+                self.delayed.insert((at, self.delays), (id, completion));
+            }
+            Some(_) | None => self.door.complete(&mut self.ring, id, completion),
+        }
+    }
+
+    /// Does what the time has come for.
+    fn due(&mut self) {
+        if self.delayed.is_empty() && self.wake_at.is_none() {
+            return;
+        }
+        let now = self.engine.now();
+        while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
+            let (id, completion) = entry.remove();
+            self.door.complete(&mut self.ring, id, completion);
+        }
+        if self.wake_at.is_some_and(|at| at <= now) {
+            let (out, next): (Out, _) = self.engine.lock().wake(now);
+            self.wake_at = next;
+            out.into_iter().for_each(|(id, next)| self.answer(id, next));
+        }
+    }
+
+    fn execute(&mut self, engine: &Engine, plan: Plan) {
+        if plan.not_before > Instant::ORIGIN && !plan.request.is_internal() {
+            let kept = self.kept.entry(plan.request).or_default();
+            kept.not_before = kept.not_before.max(plan.not_before);
+        }
+        match engine.store() {
+            Store::Ram(ram) => {
+                let io = inline::run_ram(ram, &plan, self.port(&plan));
+                self.executed.push((plan, io));
+            }
+            Store::Null => {
+                let io = inline::run_null(&plan, self.port(&plan));
+                self.executed.push((plan, io));
+            }
+            Store::File(file) => {
+                let mut job = Job::new(plan);
+                let mut buffers = std::mem::take(&mut self.buffers);
+                let progress = job.start(file, &mut buffers, &mut self.port(job.plan()));
+                self.buffers = buffers;
+                let index = self.free_jobs.pop().unwrap_or_else(|| {
+                    self.jobs.push(None);
+                    self.jobs.len() - 1
+                });
+                self.progress(index, job, progress, file);
+            }
+        }
+    }
+
+    fn file_event(&mut self, engine: &Engine, index: usize, result: i32, buffer: Option<Buffer>) {
+        let Store::File(file) = engine.store() else { panic!("file I/O without a file") };
+        let mut job = self.jobs[index].take().expect("file I/O is of a job");
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let progress = job.completed(result, buffer, file, &mut buffers, &mut self.port(job.plan()));
+        self.buffers = buffers;
+        self.progress(index, job, progress, file);
+    }
+
+    fn progress(&mut self, index: usize, job: Job, progress: Progress, file: &FileStore) {
+        match progress {
+            Progress::Op(op) => {
+                self.ring.file(index, file.file(), op);
+                self.jobs[index] = Some(job);
+            }
+            Progress::Finished(io) => {
+                self.executed.push((job.into_plan(), io));
+                self.free_jobs.push(index);
+            }
+        }
+    }
+
+    fn port(&mut self, plan: &Plan) -> Port<'_> {
+        match plan.port {
+            PortKind::None => Port::None,
+            PortKind::Door => self.door.port(&mut self.ring, plan.request),
+            PortKind::Bounce => {
+                let len = bounce_len(plan);
+                let bounce = &mut self.kept.entry(plan.request).or_default().bounce;
+                if bounce.as_ref().is_none_or(|buffer| buffer.len() < len) {
+                    *bounce = Some(Buffer::zeroed(len));
+                }
+                Port::Memory(bounce.as_mut().expect("made above").bytes_mut())
+            }
+        }
+    }
+}
+
+/// The bytes of a port that a plan uses.
+fn bounce_len(plan: &Plan) -> usize {
+    let end = |step: &Step| match step {
+        Step::Read { from, port } => (*port + from.len).bytes().0,
+        Step::ReadZeroes { port, len } => (*port + *len).bytes().0,
+        Step::Write { port, to } => (*port + to.len).bytes().0,
+        Step::Move { .. } | Step::Zero { .. } | Step::Trim { .. } | Step::Sync | Step::Commit(_) => 0,
+    };
+    plan.steps.iter().map(end).max().unwrap_or(0) as usize
+}

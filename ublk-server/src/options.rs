@@ -1,0 +1,366 @@
+//! The options of `ublk add` as they were given, on the command line or in a file, and their way to a checked
+//! configuration.
+
+use crate::config::{
+    CacheMode, ConfigError, CopyModeName, DEFAULT_CACHE_SIZE, DiskConfig, PoolConfig, PoolType,
+};
+use crate::units::{optional_size, parse_size};
+use clap::Args;
+use emulation::Bytes;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Reads a switch that may carry a value, as other programs write it: `0` or `1`.
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "0" | "false" => Ok(false),
+        "1" | "true" => Ok(true),
+        _ => Err("must be 0 or 1".to_string()),
+    }
+}
+
+/// The options of `ublk add`; in a file their long names are the keys.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct AddOptions {
+    /// Where the bytes live: in memory, in a raw image or block device (-f), or nowhere
+    #[arg(short = 't', long = "type", value_name = "TYPE", help_heading = "Pool")]
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<PoolType>,
+
+    /// The number of the block device /dev/ublkbN [default: the first free one]
+    #[arg(short = 'n', long, value_name = "ID", allow_negative_numbers = true, help_heading = "Disk")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<i32>,
+
+    /// A name for the disk, to be used wherever its number can
+    #[arg(long, value_name = "NAME", help_heading = "Disk")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+
+    /// Hardware queues, at most one a CPU [default: 1]
+    #[arg(short = 'q', long, visible_alias = "queue", value_name = "N", help_heading = "Disk")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u16>,
+
+    /// Requests in flight in a queue [default: 128]
+    #[arg(short = 'd', long, value_name = "N", help_heading = "Disk")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u16>,
+
+    /// The size of the disk [default: 1G; for type loop that of PATH]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Disk")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub size: Option<Bytes>,
+
+    /// The raw image or block device of type loop
+    #[arg(short = 'f', long, value_name = "PATH", help_heading = "Pool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+
+    /// Join the pool of this name or make it: disks of one pool copy into each other [default: a new pool]
+    #[arg(long, value_name = "POOL", help_heading = "Pool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+
+    /// 512, 1024, 2048 or 4096 [default: 512]
+    #[arg(long, value_name = "B", value_parser = parse_size, help_heading = "Disk")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub logical_block_size: Option<Bytes>,
+
+    /// The block of the map, the unit of remapping: a power of two from the logical block to 64K [default: 4K]
+    #[arg(long, value_name = "B", value_parser = parse_size, help_heading = "Pool")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub map_block: Option<Bytes>,
+
+    /// Refuse writes
+    #[arg(long, visible_alias = "read_only", num_args = 0..=1, default_missing_value = "1", value_parser = switch,
+          value_name = "0|1", help_heading = "Disk")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+
+    /// The most memory a pool of type ram takes; beyond it writes fail for lack of space
+    /// [default: 75 % of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Pool")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+
+    /// How copies are carried out [default: remap for type ram, memcpy for others]
+    #[arg(long, value_name = "MODE", help_heading = "Copy")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyModeName>,
+
+    /// The most bytes of a copy command (NVMe MCL) [default: 128M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Copy")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub copy_max_bytes: Option<Bytes>,
+
+    /// The most bytes of one segment of a copy (NVMe MSSRL) [default: 16M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Copy")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub copy_max_segment_bytes: Option<Bytes>,
+
+    /// The most segments of a copy command (NVMe MSRC + 1) [default: 128]
+    #[arg(long, value_name = "N", help_heading = "Copy")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_max_segments: Option<u32>,
+
+    /// What is promised before a flush: everything (none) or nothing [default: volatile for type loop, else none]
+    #[arg(long, value_name = "CACHE", help_heading = "Pool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheMode>,
+
+    /// The most bytes held back for the durable image with --cache volatile [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Pool")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub cache_size: Option<Bytes>,
+
+    /// Read and write PATH through the page cache of the host
+    #[arg(long, visible_alias = "buffered_io", num_args = 0..=1, default_missing_value = "1",
+          value_parser = switch, value_name = "0|1", help_heading = "Pool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffered_io: Option<bool>,
+
+    /// Make no block device: the control API is the only door. Needs neither root nor the driver
+    #[arg(long, num_args = 0..=1, default_missing_value = "1", value_parser = switch, value_name = "0|1",
+          help_heading = "Disk")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_ublk: Option<bool>,
+
+    /// A device for a user who is not root; the driver must allow it
+    #[arg(long, num_args = 0..=1, default_missing_value = "1", value_parser = switch, value_name = "0|1",
+          help_heading = "Disk")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unprivileged: Option<bool>,
+
+    #[command(flatten)]
+    #[serde(skip)]
+    pub(crate) compatible: CompatibleOptions,
+}
+
+/// Switches of ublksrv that choose between ways of moving data of which this program has one, or that it must
+/// refuse by name.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CompatibleOptions {
+    /// Completion through io_uring: always so here
+    #[arg(short = 'u', long = "uring_comp", num_args = 0..=1, default_missing_value = "1", value_parser = switch,
+          hide = true)]
+    pub(crate) uring_comp: Option<bool>,
+    /// One more round trip for writes: never needed with user copy
+    #[arg(short = 'g', long = "need_get_data", num_args = 0..=1, default_missing_value = "1",
+          value_parser = switch, hide = true)]
+    pub(crate) need_get_data: Option<bool>,
+    /// User copy: always so here
+    #[arg(long = "usercopy", visible_alias = "user-copy", num_args = 0..=1, default_missing_value = "1",
+          value_parser = switch, hide = true)]
+    pub(crate) usercopy: Option<bool>,
+    #[arg(short = 'r', num_args = 0..=1, default_missing_value = "1", value_parser = switch, hide = true)]
+    pub(crate) user_recovery: Option<bool>,
+    #[arg(short = 'i', num_args = 0..=1, default_missing_value = "1", value_parser = switch, hide = true)]
+    pub(crate) user_recovery_reissue: Option<bool>,
+    #[arg(short = 'e', num_args = 0..=1, default_missing_value = "1", value_parser = switch, hide = true)]
+    pub(crate) user_recovery_fail_io: Option<bool>,
+    #[arg(short = 'z', num_args = 0..=1, default_missing_value = "1", value_parser = switch, hide = true)]
+    pub(crate) zero_copy: Option<bool>,
+}
+
+/// Why options cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// They contradict each other or a limit.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A device number that cannot be.
+    #[error("number {0}: a device number from 0, or -1 for the first free one")]
+    Number(i32),
+    /// More memory than there is.
+    #[error("memory {0}: only {1} are available\ngive at most that, or leave --memory out for 75 % of it")]
+    Memory(Bytes, Bytes),
+    /// An option that the pool, which exists, contradicts.
+    #[error("pool \"{0}\" exists with {1} {2}, not {3}\nleave the option out, or make another pool")]
+    Differs(String, &'static str, String, String),
+    /// Not available.
+    #[error("{0}")]
+    NotAvailable(&'static str),
+    /// The file's path cannot be made absolute.
+    #[error("{0}: {1}")]
+    Path(PathBuf, #[source] std::io::Error),
+}
+
+impl AddOptions {
+    /// These options, and those of `other` where these have none.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            kind: self.kind.or(other.kind),
+            number: self.number.or(other.number),
+            name: self.name.or(other.name),
+            queues: self.queues.or(other.queues),
+            depth: self.depth.or(other.depth),
+            size: self.size.or(other.size),
+            file: self.file.or(other.file),
+            pool: self.pool.or(other.pool),
+            logical_block_size: self.logical_block_size.or(other.logical_block_size),
+            map_block: self.map_block.or(other.map_block),
+            read_only: self.read_only.or(other.read_only),
+            memory: self.memory.or(other.memory),
+            copy: self.copy.or(other.copy),
+            copy_max_bytes: self.copy_max_bytes.or(other.copy_max_bytes),
+            copy_max_segment_bytes: self.copy_max_segment_bytes.or(other.copy_max_segment_bytes),
+            copy_max_segments: self.copy_max_segments.or(other.copy_max_segments),
+            cache: self.cache.or(other.cache),
+            cache_size: self.cache_size.or(other.cache_size),
+            buffered_io: self.buffered_io.or(other.buffered_io),
+            no_ublk: self.no_ublk.or(other.no_ublk),
+            unprivileged: self.unprivileged.or(other.unprivileged),
+            compatible: self.compatible,
+        }
+    }
+
+    /// The disk they describe.
+    ///
+    /// # Errors
+    /// A device number that cannot be, or something that is not available.
+    pub fn disk(&self) -> Result<DiskConfig, OptionsError> {
+        self.compatible.check()?;
+        let id = match self.number {
+            None | Some(-1) => None,
+            Some(number) => Some(u32::try_from(number).map_err(|_| OptionsError::Number(number))?),
+        };
+        let default = DiskConfig::default();
+        Ok(DiskConfig {
+            id,
+            name: self.name.clone(),
+            queues: self.queues.unwrap_or(default.queues),
+            depth: self.depth.unwrap_or(default.depth),
+            size: self.size,
+            logical_block_size: self.logical_block_size.unwrap_or(default.logical_block_size),
+            read_only: self.read_only.unwrap_or(false),
+            copy: self.copy,
+            copy_max_bytes: self.copy_max_bytes.unwrap_or(default.copy_max_bytes),
+            copy_max_segment_bytes: self.copy_max_segment_bytes.unwrap_or(default.copy_max_segment_bytes),
+            copy_max_segments: self.copy_max_segments.unwrap_or(default.copy_max_segments),
+            unprivileged: self.unprivileged.unwrap_or(false),
+            no_ublk: self.no_ublk.unwrap_or(false),
+        })
+    }
+
+    /// The new pool they describe; its name is empty when none was given. `available` is the memory that is.
+    ///
+    /// # Errors
+    /// They contradict each other, a limit or the memory.
+    pub fn new_pool(&self, available: Bytes) -> Result<PoolConfig, OptionsError> {
+        let kind = self.kind.unwrap_or(PoolType::Ram);
+        let default_block = Bytes::kib(4).max(self.logical_block_size.unwrap_or_default());
+        let map_block = self.map_block.unwrap_or(default_block);
+        if self.memory.is_some() && kind != PoolType::Ram {
+            let why = "--memory is for type ram: types loop and null keep no data in memory";
+            return Err(ConfigError::Excluded(why).into());
+        }
+        if let Some(memory) = self.memory.filter(|memory| *memory > available) {
+            return Err(OptionsError::Memory(memory, available));
+        }
+        let memory = match kind {
+            // Whole MiB, which every map block divides.
+            PoolType::Ram => self.memory.unwrap_or(Bytes::mib((available.0 / 4 * 3) >> 20)),
+            PoolType::Loop | PoolType::Null => Bytes(0),
+        };
+        let cache = match kind {
+            PoolType::Loop => CacheMode::Volatile,
+            PoolType::Ram | PoolType::Null => CacheMode::None,
+        };
+        let pool = PoolConfig {
+            name: self.pool.clone().unwrap_or_default(),
+            kind,
+            memory,
+            map_block,
+            cache: self.cache.unwrap_or(cache),
+            cache_size: self.cache_size.unwrap_or(DEFAULT_CACHE_SIZE),
+            path: self.absolute_file()?,
+            buffered: self.buffered_io.unwrap_or(false),
+        };
+        pool.check()?;
+        Ok(pool)
+    }
+
+    /// Refuses options that `pool`, which exists, contradicts.
+    ///
+    /// # Errors
+    /// The first such option.
+    pub fn check_pool(&self, pool: &PoolConfig) -> Result<(), OptionsError> {
+        let text = |path: Option<PathBuf>| path.map_or("none".to_string(), |path| path.display().to_string());
+        let file = self.absolute_file()?;
+        let given: [(&'static str, Option<String>, String); 7] = [
+            ("--type", self.kind.map(|kind| kind.name().to_string()), pool.kind.name().to_string()),
+            ("--memory", self.memory.map(|m| m.to_string()), pool.memory.to_string()),
+            ("--map-block", self.map_block.map(|b| b.to_string()), pool.map_block.to_string()),
+            ("--cache", self.cache.map(|c| c.name().to_string()), pool.cache.name().to_string()),
+            ("--cache-size", self.cache_size.map(|c| c.to_string()), pool.cache_size.to_string()),
+            ("--file", file.clone().map(|path| text(Some(path))), text(pool.path.clone())),
+            ("--buffered-io", self.buffered_io.map(|b| b.to_string()), pool.buffered.to_string()),
+        ];
+        for (option, asked, has) in given {
+            if let Some(asked) = asked.filter(|asked| *asked != has) {
+                return Err(OptionsError::Differs(pool.name.clone(), option, has, asked));
+            }
+        }
+        Ok(())
+    }
+
+    fn absolute_file(&self) -> Result<Option<PathBuf>, OptionsError> {
+        let absolute = |path: &PathBuf| {
+            std::fs::canonicalize(path).map_err(|error| OptionsError::Path(path.clone(), error))
+        };
+        self.file.as_ref().map(absolute).transpose()
+    }
+
+    /// The options that would make this disk again.
+    pub fn of(pool: &PoolConfig, disk: &DiskConfig) -> Self {
+        let number = disk.id.map(|id| i32::try_from(id).unwrap_or(-1));
+        Self {
+            kind: Some(pool.kind),
+            number,
+            name: disk.name.clone(),
+            queues: Some(disk.queues),
+            depth: Some(disk.depth),
+            size: disk.size,
+            file: pool.path.clone(),
+            pool: Some(pool.name.clone()),
+            logical_block_size: Some(disk.logical_block_size),
+            map_block: Some(pool.map_block),
+            read_only: Some(disk.read_only),
+            memory: (pool.kind == PoolType::Ram).then_some(pool.memory),
+            copy: Some(disk.copy_mode(pool)),
+            copy_max_bytes: Some(disk.copy_max_bytes),
+            copy_max_segment_bytes: Some(disk.copy_max_segment_bytes),
+            copy_max_segments: Some(disk.copy_max_segments),
+            cache: Some(pool.cache),
+            cache_size: Some(pool.cache_size),
+            buffered_io: Some(pool.buffered),
+            no_ublk: Some(disk.no_ublk),
+            unprivileged: Some(disk.unprivileged),
+            compatible: CompatibleOptions::default(),
+        }
+    }
+}
+
+impl CompatibleOptions {
+    fn check(&self) -> Result<(), OptionsError> {
+        // Data moves by user copy, whichever of these was asked for.
+        let _any_of = (self.uring_comp, self.need_get_data, self.usercopy);
+        let recovery = [self.user_recovery, self.user_recovery_reissue, self.user_recovery_fail_io];
+        if recovery.contains(&Some(true)) {
+            return Err(OptionsError::NotAvailable(
+                "-r, -i, -e: this version does not recover a disk whose server died\nleave the option out",
+            ));
+        }
+        if self.zero_copy == Some(true) {
+            return Err(OptionsError::NotAvailable(
+                "-z: this version moves data by user copy\nleave the option out",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,415 @@
+//! The disks of a server: making them, finding them, changing them, taking them away.
+
+use super::StartConfig;
+use super::pool::{self, Parts};
+use crate::config::{CacheMode, DiskConfig, PoolConfig, PoolType};
+use crate::control::api::{ApiError, Disk, LimitsPatch, LimitsView, PoolView, Stats};
+use crate::control::jobs::Jobs;
+use crate::engine::Engine;
+use crate::state::{DiskRecord, Process, State, StateError};
+use crate::ublk::{DiskParams, UblkDisk, UblkError};
+use emulation::{Bytes, Control, Limits, VolumeId};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::runtime::Handle;
+
+/// One pool, its disks and its jobs.
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) jobs: Jobs,
+    pub(crate) debug: bool,
+    state: State,
+    process: Process,
+    pool: PoolConfig,
+    default_size: Bytes,
+    disks: Mutex<Disks>,
+    /// Held while a disk is made or taken away, which waits for the driver.
+    changes: Mutex<()>,
+    stop: OwnedFd,
+    runtime: Handle,
+}
+
+#[derive(Debug, Default)]
+struct Disks {
+    by_name: BTreeMap<String, Entry>,
+    next_volume: u32,
+    closing: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    volume: VolumeId,
+    id: Option<u32>,
+    config: DiskConfig,
+    ublk: Option<UblkDisk>,
+}
+
+/// What a request needs to know of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) volume: VolumeId,
+    pub(crate) id: Option<u32>,
+}
+
+impl Server {
+    /// Builds the pool. Its directory is there.
+    pub(super) fn new(
+        config: &StartConfig,
+        state: State,
+        process: Process,
+        runtime: Handle,
+    ) -> Result<Arc<Self>, ApiError> {
+        let failed =
+            |what: &str, error: std::io::Error| ApiError::new(500, "server", format!("{what}: {error}"));
+        let Parts { pool, store, default_size } = pool::build(&config.pool, &config.disk)?;
+        let engine = Engine::new(pool, store).map_err(engine_error)?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| failed("an eventfd cannot be made", error.into()))?;
+        Ok(Arc::new(Self {
+            engine,
+            jobs: Jobs::default(),
+            debug: config.debug,
+            state,
+            process,
+            pool: config.pool.clone(),
+            default_size,
+            disks: Mutex::default(),
+            changes: Mutex::default(),
+            stop,
+            runtime,
+        }))
+    }
+
+    /// Can be read when the server shall end: its last disk is gone.
+    pub(super) fn stop_fd(&self) -> BorrowedFd<'_> {
+        self.stop.as_fd()
+    }
+
+    fn disks(&self) -> MutexGuard<'_, Disks> {
+        self.disks.lock().expect("a panic ends the process")
+    }
+
+    /// Makes a disk. Blocks while the driver works.
+    pub(crate) fn add(self: &Arc<Self>, config: DiskConfig, force: bool) -> Result<Disk, ApiError> {
+        let _changes = self.changes.lock().expect("a panic ends the process");
+        let limits = config
+            .limits(&self.pool, self.default_size)
+            .map_err(|error| ApiError::from_lines(400, "bad-request", &error.to_string()))?;
+        let volume = self.next_volume()?;
+        let record =
+            DiskRecord { name: String::new(), id: None, pool: self.pool.name.clone(), process: self.process };
+        // The name is taken before the device is made; a device without one is named after its number.
+        let named = config.name.is_some() || config.no_ublk;
+        let mut record = match named {
+            true => self.state.create_disk(record, config.name.as_deref()).map_err(state_error)?,
+            false => record,
+        };
+        self.engine.control(Control::AddVolume(volume, limits.clone()));
+        match self.publish(&config, volume, limits, force, &mut record) {
+            Ok(ublk) => {
+                let entry = Entry { volume, id: record.id, config, ublk };
+                tracing::info!("disk {} is ready", record.name);
+                let disk = self.describe(&record.name, &entry);
+                self.watch(&record.name, &entry);
+                self.disks().by_name.insert(record.name, entry);
+                Ok(disk)
+            }
+            Err(error) => {
+                tracing::error!("disk {}: {}", record.name, error.message);
+                self.engine.control(Control::RemoveVolume(volume));
+                if named {
+                    self.forget(&record.name);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the disk away when the kernel has: another program may delete it.
+    fn watch(self: &Arc<Self>, name: &str, entry: &Entry) {
+        let Some(ublk) = &entry.ublk else { return };
+        let (server, ended) = (Arc::clone(self), ublk.ended());
+        let (name, volume) = (name.to_string(), entry.volume);
+        self.runtime.spawn(async move {
+            ended.await;
+            let gone = server.find(&name).is_ok_and(|(_, found)| found.volume == volume);
+            if gone {
+                tracing::warn!("disk {name} was taken away by the kernel");
+                // What fails is in the log.
+                drop(tokio::task::spawn_blocking(move || server.remove(&name)).await);
+            }
+        });
+    }
+
+    fn next_volume(&self) -> Result<VolumeId, ApiError> {
+        let mut disks = self.disks();
+        if disks.closing {
+            return Err(ApiError::new(503, "stopping", format!("pool {} is being stopped", self.pool.name)));
+        }
+        if self.pool.kind == PoolType::Loop && !disks.by_name.is_empty() {
+            let why = format!("pool {} has its disk: a pool of type loop has one", self.pool.name);
+            return Err(ApiError::new(409, "loop-pool", why).hint("leave --pool out"));
+        }
+        let volume = VolumeId(disks.next_volume);
+        disks.next_volume += 1;
+        Ok(volume)
+    }
+
+    /// Makes the block device, if there shall be one, and the record.
+    fn publish(
+        &self,
+        config: &DiskConfig,
+        volume: VolumeId,
+        limits: Limits,
+        force: bool,
+        record: &mut DiskRecord,
+    ) -> Result<Option<UblkDisk>, ApiError> {
+        if config.no_ublk {
+            return Ok(None);
+        }
+        let params = DiskParams {
+            id: config.id,
+            queues: config.queues,
+            depth: config.depth,
+            volume,
+            limits,
+            unprivileged: config.unprivileged,
+            volatile_cache: self.pool.cache == CacheMode::Volatile,
+            rotational: false,
+            force,
+        };
+        let ublk = UblkDisk::start(Arc::clone(&self.engine), params).map_err(|error| ublk_error(&error))?;
+        if !ublk.io_flusher() {
+            tracing::warn!(
+                "the threads of disk {} may wait for memory that their own disk must free",
+                ublk.id()
+            );
+        }
+        record.id = Some(ublk.id());
+        if record.name.is_empty() {
+            record.name = format!("ublkb{}", ublk.id());
+        }
+        match self.state.write_disk(record) {
+            Ok(()) => Ok(Some(ublk)),
+            Err(error) => {
+                if let Err(stop) = ublk.stop() {
+                    tracing::error!("{stop}");
+                }
+                Err(state_error(error))
+            }
+        }
+    }
+
+    /// Takes a disk away. Blocks while the driver works. The last one ends the server.
+    pub(crate) fn remove(&self, key: &str) -> Result<(), ApiError> {
+        let _changes = self.changes.lock().expect("a panic ends the process");
+        let (name, found) = self.find(key)?;
+        self.jobs.cancel_of(&self.engine, found.volume);
+        let entry = self.disks().by_name.remove(&name).expect("found under the lock for changes");
+        let stopped = entry.ublk.map_or(Ok(()), UblkDisk::stop);
+        self.engine.control(Control::RemoveVolume(entry.volume));
+        let result = match stopped {
+            Ok(()) => {
+                self.forget(&name);
+                tracing::info!("disk {name} is gone");
+                Ok(())
+            }
+            // The record stays: it names what has to be deleted once the driver answers.
+            Err(error) => {
+                tracing::error!("disk {name}: {error}");
+                Err(ublk_error(&error))
+            }
+        };
+        let mut disks = self.disks();
+        if disks.by_name.is_empty() {
+            disks.closing = true;
+            let one = 1u64.to_ne_bytes();
+            rustix::io::write(&self.stop, &one).expect("the counter of an eventfd has room");
+        }
+        result
+    }
+
+    fn forget(&self, name: &str) {
+        if let Err(error) = self.state.remove_disk(name) {
+            tracing::error!("{error}");
+        }
+    }
+
+    /// Takes every disk away. False when one of them could not be.
+    pub(super) fn close(&self) -> bool {
+        self.disks().closing = true;
+        let names: Vec<String> = self.disks().by_name.keys().cloned().collect();
+        names.iter().fold(true, |ok, name| match self.remove(name) {
+            Ok(()) => ok,
+            Err(error) => error.code == "no-disk" && ok,
+        })
+    }
+
+    /// The name of a disk and what requests need of it, by name, number or path.
+    pub(crate) fn find(&self, key: &str) -> Result<(String, Found), ApiError> {
+        let disks = self.disks();
+        let (name, entry) = disks.find(key).ok_or_else(|| self.no_disk(key))?;
+        Ok((name.clone(), Found { volume: entry.volume, id: entry.id }))
+    }
+
+    fn no_disk(&self, key: &str) -> ApiError {
+        ApiError::new(404, "no-disk", format!("there is no disk \"{key}\" in pool {}", self.pool.name))
+    }
+
+    /// A disk, as the API shows it.
+    pub(crate) fn disk(&self, key: &str) -> Result<Disk, ApiError> {
+        let disks = self.disks();
+        let (name, entry) = disks.find(key).ok_or_else(|| self.no_disk(key))?;
+        Ok(self.describe(name, entry))
+    }
+
+    /// Every disk, by name.
+    pub(crate) fn all(&self) -> Vec<Disk> {
+        self.disks().by_name.iter().map(|(name, entry)| self.describe(name, entry)).collect()
+    }
+
+    /// The pool, as the API shows it.
+    pub(crate) fn pool_view(&self) -> PoolView {
+        PoolView {
+            config: self.pool.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            disks: self.disks().by_name.keys().cloned().collect(),
+            usage: self.engine.with_pool(|pool| pool.usage()).into(),
+        }
+    }
+
+    /// The limits of a volume that exists.
+    pub(crate) fn limits(&self, volume: VolumeId) -> Result<Limits, ApiError> {
+        let limits = self.engine.with_pool(|pool| pool.limits(volume).cloned());
+        limits.ok_or_else(|| ApiError::new(404, "no-disk", "the disk is being deleted"))
+    }
+
+    /// Changes what can change while a disk runs.
+    pub(crate) fn set_limits(&self, key: &str, patch: &LimitsPatch) -> Result<LimitsView, ApiError> {
+        let _changes = self.changes.lock().expect("a panic ends the process");
+        let (name, found) = self.find(key)?;
+        let mut disks = self.disks();
+        let entry = disks.by_name.get_mut(&name).expect("found under the lock for changes");
+        let mut config = entry.config.clone();
+        config.copy = patch.copy.or(config.copy);
+        config.copy_max_bytes = patch.copy_max_bytes.unwrap_or(config.copy_max_bytes);
+        config.copy_max_segment_bytes = patch.copy_max_segment_bytes.unwrap_or(config.copy_max_segment_bytes);
+        config.copy_max_segments = patch.copy_max_segments.unwrap_or(config.copy_max_segments);
+        let limits = config
+            .limits(&self.pool, self.default_size)
+            .map_err(|error| ApiError::from_lines(400, "bad-request", &error.to_string()))?;
+        entry.config = config;
+        let view = limits_view(&limits);
+        self.engine.control(Control::SetLimits(found.volume, limits));
+        tracing::info!("disk {name}: limits of copies changed to {view:?}");
+        Ok(view)
+    }
+
+    /// The ledger of a disk, set to 0 afterwards if asked for.
+    pub(crate) fn stats(&self, key: &str, reset: bool) -> Result<Stats, ApiError> {
+        let (_, found) = self.find(key)?;
+        Ok(self.stats_of(found.volume, reset))
+    }
+
+    /// The ledger of a volume.
+    pub(crate) fn stats_of(&self, volume: VolumeId, reset: bool) -> Stats {
+        self.engine.with_pool(|pool| {
+            let ledger = pool.ledger(volume);
+            let stats = Stats::from(&*ledger);
+            if reset {
+                *ledger = emulation::ledger::Ledger::default();
+            }
+            stats
+        })
+    }
+
+    fn describe(&self, name: &str, entry: &Entry) -> Disk {
+        let limits = self.engine.with_pool(|pool| pool.limits(entry.volume).cloned());
+        let limits = limits.expect("a listed disk has a volume");
+        let info = entry.ublk.as_ref().map(UblkDisk::info);
+        Disk {
+            id: entry.id,
+            name: name.to_string(),
+            path: entry.ublk.as_ref().map(|ublk| ublk.path().to_path_buf()),
+            pool: self.pool.name.clone(),
+            kind: self.pool.kind,
+            size: limits.capacity.bytes(),
+            logical_block_size: limits.logical_block.bytes(),
+            physical_block_size: limits.map_block.bytes(),
+            queues: info.map_or(0, |info| info.queues),
+            depth: info.map_or(0, |info| info.depth),
+            read_only: limits.read_only,
+            cache: self.pool.cache,
+            pid: std::process::id(),
+            queue_tids: entry.ublk.as_ref().map(UblkDisk::queue_tids).unwrap_or_default(),
+            limits: limits_view(&limits),
+            config: DiskConfig {
+                id: entry.id,
+                size: Some(limits.capacity.bytes()),
+                name: entry.config.name.clone(),
+                ..entry.config.clone()
+            },
+        }
+    }
+}
+
+impl Disks {
+    fn find(&self, key: &str) -> Option<(&String, &Entry)> {
+        let key = key.strip_prefix("/dev/").unwrap_or(key);
+        let number = key.strip_prefix("ublkb").unwrap_or(key).parse::<u32>().ok();
+        self.by_name
+            .get_key_value(key)
+            .or_else(|| self.by_name.iter().find(|(_, entry)| number.is_some() && entry.id == number))
+    }
+}
+
+pub(crate) fn limits_view(limits: &Limits) -> LimitsView {
+    LimitsView {
+        copy: limits.copy_mode.into(),
+        copy_max_bytes: limits.copy_max_bytes,
+        copy_max_segment_bytes: limits.copy_max_segment_bytes,
+        copy_max_segments: limits.copy_max_segments,
+    }
+}
+
+/// A failure of the state directory, as the API shows it.
+pub(super) fn state_error(error: StateError) -> ApiError {
+    match error {
+        StateError::InUse(what, name) => {
+            ApiError::new(409, "in-use", format!("the {what} \"{name}\" is in use"))
+                .hint("choose another, or delete it first: `ublk list` shows what there is")
+        }
+        other => ApiError::from_lines(500, "state", &other.to_string()),
+    }
+}
+
+/// A failure to start the threads of the engine.
+fn engine_error(error: std::io::Error) -> ApiError {
+    ublk_error(&UblkError::ring(error))
+}
+
+/// A failure of the ublk driver, as the API shows it.
+pub(crate) fn ublk_error(error: &UblkError) -> ApiError {
+    let (status, code) = match error {
+        UblkError::NoModule => (503, "no-module"),
+        UblkError::NoPermission { .. } => (403, "no-permission"),
+        UblkError::IoUringDisabled { .. } => (503, "io-uring-disabled"),
+        UblkError::IoUring(_) => (503, "io-uring"),
+        UblkError::OldKernel { .. } => (503, "old-kernel"),
+        UblkError::BadKernel { .. } => (503, "bad-kernel"),
+        UblkError::DeviceLimit => (409, "device-limit"),
+        UblkError::IdInUse { .. } => (409, "id-in-use"),
+        UblkError::NoDevice { .. } => (404, "no-device"),
+        UblkError::Refused { .. } => (500, "refused"),
+        UblkError::Timeout { .. } => (504, "timeout"),
+        UblkError::ThreadsHang { .. } => (504, "threads-hang"),
+        UblkError::Device { .. } => (500, "device"),
+        UblkError::Queue { .. } => (500, "queue"),
+        UblkError::Parameter { .. } => (400, "bad-request"),
+    };
+    ApiError::from_lines(status, code, &error.to_string())
+}

@@ -1,0 +1,47 @@
+//! The server: one process for each pool, which serves its disks and the control API.
+
+mod disks;
+mod pool;
+mod run;
+mod spawn;
+
+pub use disks::Server;
+pub(crate) use disks::{limits_view, ublk_error};
+pub use run::run;
+pub use spawn::{SpawnError, spawn};
+
+use crate::config::{DiskConfig, PoolConfig};
+use crate::control::api::{ApiError, Disk};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The hidden command that is the server in the background.
+pub const COMMAND: &str = "serve";
+
+/// What a server is started with: a new pool and its first disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartConfig {
+    /// The state directory.
+    pub state: PathBuf,
+    /// The pool.
+    pub pool: PoolConfig,
+    /// Its first disk.
+    pub disk: DiskConfig,
+    /// Go on with a kernel that is known to crash.
+    pub force: bool,
+    /// Log to standard error too.
+    pub foreground: bool,
+    /// Let the control API arm panics, for tests.
+    pub debug: bool,
+}
+
+/// What a server says once, when it serves or cannot.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Readiness {
+    /// The disk is ready.
+    Ok(Box<Disk>),
+    /// There is none, and nothing is left behind.
+    Error(ApiError),
+}
