@@ -1,0 +1,214 @@
+//! What the disk aims at in one process, as ratios of alternated rounds with their spread.
+//!
+//! Prints a table; with `BENCH_JSON` in the environment it also appends one JSON object a line to that file.
+
+use bench::pools::{self, Driver, MAP_BLOCK, Random, VOLUME, copy, mapped, range};
+use bench::rounds::{Rounds, Spread};
+use emulation::{BlkStatus, Bytes, CopyMode, Flags, Op, Sectors};
+use memmap2::{Advice, MmapMut, MmapOptions};
+use serde::Serialize;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Instant;
+use ublk_server::engine::Engine;
+use ublk_server::store::Store;
+
+const ROUNDS: usize = 15;
+
+/// What is aimed at.
+#[derive(Clone, Copy)]
+enum Aim {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    part: &'static str,
+    name: &'a str,
+    unit: &'static str,
+    value: Spread,
+    aim: f64,
+    met: bool,
+}
+
+fn report(name: &str, unit: &'static str, value: Spread, aim: Aim) {
+    let (text, met, number) = match aim {
+        Aim::AtLeast(least) => (format!(">= {least}"), value.median >= least, least),
+        Aim::AtMost(most) => (format!("<= {most}"), value.median <= most, most),
+    };
+    let met_text = if met { "met" } else { "missed" };
+    let Spread { median, low, high, rounds } = value;
+    println!("| {name} | {median:.2} {unit} | {low:.2} - {high:.2} | {rounds} | {text} | {met_text} |");
+    let Some(path) = std::env::var_os("BENCH_JSON") else {
+        return;
+    };
+    let row = Row { part: "host", name, unit, value, aim: number, met };
+    let line = serde_json::to_string(&row).expect("a row has a JSON form");
+    let file = std::fs::File::options().create(true).append(true).open(&path);
+    file.and_then(|mut file| writeln!(file, "{line}")).expect("BENCH_JSON names a file that can be written");
+}
+
+fn micros(begun: Instant) -> f64 {
+    begun.elapsed().as_secs_f64() * 1e6
+}
+
+/// A copy of `len` from one extent to unmapped blocks, again and again.
+fn remap(len: Bytes, piece: Bytes) -> impl FnMut() -> f64 {
+    let (mut pool, mut driver) = (mapped(Bytes(2 * len.0), CopyMode::Remap), Driver::default());
+    driver.fill(&mut pool, Bytes(0), len);
+    assert_eq!(pool.usage().extents, 1);
+    // As many segments of a command as the defaults allow: 128 MiB in pieces of 16 MiB.
+    let command = Bytes(piece.0 * 8).min(len);
+    move || {
+        driver.run(&mut pool, Op::Discard(range(len, len)));
+        let begun = Instant::now();
+        for start in (0..len.0).step_by(command.0 as usize) {
+            let starts = (start..start + command.0).step_by(piece.0 as usize);
+            driver.run(&mut pool, copy(starts.map(|at| (Bytes(at), Bytes(len.0 + at))), piece));
+        }
+        micros(begun)
+    }
+}
+
+/// The median of a few measurements, since one is short.
+fn steady(mut once: impl FnMut() -> f64) -> impl FnMut() -> f64 {
+    move || Spread::of((0..51).map(|_| once()).collect()).median
+}
+
+fn remaps() {
+    let (mib, gib, gib16) = (Bytes::mib(1), Bytes::gib(1), Bytes::gib(16));
+    let mut one = steady(remap(gib, gib));
+    let one = Spread::of((0..ROUNDS).map(|_| one()).collect());
+    report("remap of 1 GiB from one extent, one segment", "us", one, Aim::AtMost(50.0));
+    let mut default = steady(remap(gib, Bytes::mib(16)));
+    let default = Spread::of((0..ROUNDS).map(|_| default()).collect());
+    report("the same within the default limits, 8 commands of 8 segments", "us", default, Aim::AtMost(50.0));
+    let flat = Rounds::alternate(ROUNDS, steady(remap(gib, gib)), steady(remap(mib, mib)));
+    report("remap of 1 GiB : 1 MiB, one extent", "x", flat.ratio(), Aim::AtMost(1.5));
+    let flat = Rounds::alternate(ROUNDS, steady(remap(gib16, gib16)), steady(remap(mib, mib)));
+    report("remap of 16 GiB : 1 MiB, one extent", "x", flat.ratio(), Aim::AtMost(1.5));
+}
+
+/// Memory of 4 KiB pages, as the disk has it.
+fn memory(len: Bytes) -> MmapMut {
+    let memory = MmapOptions::new().len(len.0 as usize).map_anon().expect("memory");
+    match memory.advise(Advice::NoHugePage) {
+        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => panic!("madvise: {error}"),
+        Ok(()) | Err(_) => memory,
+    }
+}
+
+/// The bytes of one round of copying.
+const COPIED: Bytes = Bytes::mib(128);
+
+/// A disk that copies by moving bytes, its first `COPIED` bytes written.
+struct Disk {
+    engine: Arc<Engine>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let capacity = Bytes(2 * COPIED.0);
+        let pool = mapped(capacity, CopyMode::Memcpy);
+        let store = Store::ram(Sectors(2 * capacity.whole_sectors().0)).expect("address space");
+        let engine = Engine::new(pool, store).expect("worker threads");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let disk = Self { engine, runtime };
+        for at in (0..COPIED.0).step_by(1 << 20) {
+            disk.call(Op::Write(range(Bytes(at), Bytes::mib(1))), Some(vec![(at >> 20) as u8 + 1; 1 << 20]));
+        }
+        disk
+    }
+
+    fn call(&self, op: Op, data: Option<Vec<u8>>) {
+        let result = self.runtime.block_on(self.engine.call(VOLUME, op, Flags::NONE, data));
+        assert_eq!(result.completion.status, BlkStatus::Ok);
+    }
+
+    /// One command of eight segments, as the default limits have it.
+    fn copy(&self) -> f64 {
+        let piece = Bytes::mib(16);
+        let starts = (0..COPIED.0).step_by(piece.0 as usize);
+        let op = copy(starts.map(|at| (Bytes(at), Bytes(COPIED.0 + at))), piece);
+        let begun = Instant::now();
+        self.call(op, None);
+        micros(begun)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.engine.shutdown();
+    }
+}
+
+/// How much of the speed of a plain copy the disk has: `plain / disk`, in times.
+fn memcpy() {
+    let mut source = memory(COPIED);
+    source.fill(1);
+    // The disk writes to blocks that were free, so the memory that it writes to takes turns; so does this.
+    let mut targets = [memory(COPIED), memory(COPIED)];
+    targets.iter_mut().for_each(|target| target.fill(2));
+    for (name, chunk) in [("1 MiB at a time", 1 << 20), ("in one call", COPIED.0 as usize)] {
+        let disk = Disk::new();
+        disk.copy();
+        disk.copy();
+        let mut turn = 0;
+        let plain = || {
+            turn ^= 1;
+            let begun = Instant::now();
+            for (to, from) in targets[turn].chunks_mut(chunk).zip(source.chunks(chunk)) {
+                to.copy_from_slice(from);
+            }
+            micros(begun)
+        };
+        let rounds = Rounds::alternate(ROUNDS, plain, || disk.copy());
+        let name = format!("copy by memcpy of 128 MiB, warm: speed of a plain memcpy {name}");
+        report(&name, "x", rounds.ratio(), Aim::AtLeast(0.9));
+    }
+    let plain = || {
+        let mut target = memory(COPIED);
+        let begun = Instant::now();
+        for (to, from) in target.chunks_mut(1 << 20).zip(source.chunks(1 << 20)) {
+            to.copy_from_slice(from);
+        }
+        micros(begun)
+    };
+    let rounds = Rounds::alternate(ROUNDS, plain, || Disk::new().copy());
+    report("the same, cold: every page of the target is new", "x", rounds.ratio(), Aim::AtLeast(0.9));
+}
+
+/// Memory of the maps for a million extents.
+fn extents() {
+    let capacity = Bytes::gib(8);
+    let (mut pool, mut driver) = (mapped(capacity, CopyMode::Remap), Driver::default());
+    let mut random = Random::new(5);
+    let blocks = capacity.0 / MAP_BLOCK.0;
+    while pool.usage().extents < 1_000_000 {
+        for _ in 0..10_000 {
+            let at = Bytes(random.below(blocks) * MAP_BLOCK.0);
+            driver.run(&mut pool, Op::Write(pools::range(at, MAP_BLOCK)));
+        }
+    }
+    let usage = pool.usage();
+    let each = usage.map_bytes as f64 / usage.extents as f64;
+    report(
+        "memory for each of a million extents, random writes",
+        "B",
+        Spread::of(vec![each]),
+        Aim::AtMost(96.0),
+    );
+    let (mut pool, mut driver) = (mapped(Bytes::gib(1024), CopyMode::Remap), Driver::default());
+    driver.fill(&mut pool, Bytes(0), Bytes::gib(1024));
+    let filled = Spread::of(vec![pool.usage().extents as f64]);
+    report("extents of 1 TiB written in order", "", filled, Aim::AtMost(8.0));
+}
+
+fn main() {
+    println!("| what | median | spread | rounds | aim | |\n|---|---|---|---|---|---|");
+    remaps();
+    memcpy();
+    extents();
+}

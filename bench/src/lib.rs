@@ -1,0 +1,6 @@
+//! Benchmarks and experiments of the copy-offload disk.
+
+pub mod copy;
+pub mod failure;
+pub mod pools;
+pub mod rounds;

@@ -1,0 +1,90 @@
+# From the lines of `bench/guest` to tables, and to lines of JSON in the file `jsonl`.
+
+function sorted(list, out,   n, parts, i, j, t) {
+	n = split(list, parts, " ")
+	for (i = 1; i <= n; i++) out[i] = parts[i] + 0
+	for (i = 2; i <= n; i++)
+		for (j = i; j > 1 && out[j - 1] > out[j]; j--) { t = out[j]; out[j] = out[j - 1]; out[j - 1] = t }
+	return n
+}
+function median(list,   v, n) { n = sorted(list, v); return n ? v[int((n + 1) / 2)] : 0 }
+function spread(list, format,   v, n) {
+	n = sorted(list, v)
+	return n ? sprintf(format " (" format " - " format ")", v[int((n + 1) / 2)], v[1], v[n]) : "-"
+}
+function json(name, unit, list, aim, met,   v, n) {
+	n = sorted(list, v)
+	if (!n) return
+	printf "{\"part\":\"guest\",\"name\":\"%s\",\"unit\":\"%s\",\"value\":{\"median\":%g,\"low\":%g,\"high\":%g,\"rounds\":%d}%s}\n",
+		name, unit, v[int((n + 1) / 2)], v[1], v[n], n,
+		aim == "" ? "" : sprintf(",\"aim\":%g,\"met\":%s", aim, met ? "true" : "false") >>jsonl
+}
+# The values of `over` divided by those of `under`, round by round.
+function ratios(test, over, under,   list, r) {
+	for (r = 0; r < rounds; r++)
+		if ((test, over, r) in iops && iops[test, under, r] > 0)
+			list = list " " iops[test, over, r] / iops[test, under, r]
+	return list
+}
+# values TEST NAME: of all rounds.
+function values(test, name,   list, r) {
+	for (r = 0; r < rounds; r++) if ((test, name, r) in iops) list = list " " iops[test, name, r]
+	return list
+}
+
+$1 == "iops" {
+	if ($2 >= rounds) rounds = $2 + 1
+	iops[$3 " " $4, $5, $2] = $6
+	if (!(($3, $4) in seen)) { seen[$3, $4]; tests[++count] = $3 " " $4 }
+}
+$1 == "beside" {
+	if ($2 >= beside_rounds) beside_rounds = $2 + 1
+	for (i = 1; i <= 5; i++) fg[$3, i] = fg[$3, i] " " $(i + 3)
+}
+$1 == "copied" { copied[$3] = copied[$3] " " $4 / 1048576 }
+
+END {
+	print "| load | ours, IOPS | rublk | ublksrv | null_blk | ours : faster peer | aim | | ours : null_blk |"
+	print "|---|---|---|---|---|---|---|---|---|"
+	for (t = 1; t <= count; t++) {
+		test = tests[t]
+		split(test, part, " ")
+		ours = part[1] == "ram" ? "ublk-ram" : "ublk-null"
+		kind = part[1] == "ram" ? "loop" : "null"
+		aim = part[1] == "ram" ? 1.25 : 1.0
+		peer = ""
+		split("rublk ublksrv", programs, " ")
+		for (p = 1; p <= 2; p++) {
+			name = programs[p] "-" kind
+			if (values(test, name) != "" && (peer == "" || median(values(test, name)) > median(values(test, peer)))) peer = name
+		}
+		list = peer == "" ? "" : ratios(test, ours, peer)
+		met = list != "" && median(list) >= aim
+		ceiling = part[1] == "ram" ? ratios(test, ours, "null_blk") : ""
+		printf "| -t %s, %s | %s | %s | %s | %s | %s | >= %.2f | %s | %s |\n", part[1], part[2],
+			spread(values(test, ours), "%.0f"), spread(values(test, "rublk-" kind), "%.0f"),
+			spread(values(test, "ublksrv-" kind), "%.0f"),
+			part[1] == "ram" ? spread(values(test, "null_blk"), "%.0f") : "",
+			list == "" ? "no peer" : spread(list, "%.2f") " " peer, aim, list == "" ? "" : met ? "met" : "missed",
+			spread(ceiling, "%.2f")
+		if (list != "") json("-t " part[1] " " part[2] " : " peer, "x", list, aim, met)
+		if (ceiling != "") json("-t " part[1] " " part[2] " : null_blk", "x", ceiling, "")
+	}
+	if (!beside_rounds) exit
+	print ""
+	print "Foreground: 4 KiB random reads and writes, 4 under way, beside copies on other bytes of the same disk."
+	print ""
+	print "| copies | MiB/s copied | foreground IOPS | read p50, us | read p99, us | write p50, us | write p99, us |"
+	print "|---|---|---|---|---|---|---|"
+	split("none host memcpy remap", modes, " ")
+	split("IOPS,read p50,read p99,write p50,write p99", what, ",")
+	for (m = 1; m <= 4; m++) {
+		mode = modes[m]
+		printf "| %s | %s", mode, spread(copied[mode], "%.1f")
+		for (i = 1; i <= 5; i++) {
+			printf " | %s", spread(fg[mode, i], "%.0f")
+			json("foreground " what[i] " beside copies: " mode, i == 1 ? "IOPS" : "us", fg[mode, i], "")
+		}
+		print " |"
+	}
+}
