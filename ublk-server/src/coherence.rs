@@ -164,36 +164,42 @@ fn node_ranges(ranges: &[DiskRange]) -> io::Result<Vec<(Node, NodeRange)>> {
     Ok(out)
 }
 
-/// Who holds a disk exclusively; nobody when there is no such block device.
-fn claim(disk: u32) -> io::Result<Option<String>> {
+/// Who holds a disk exclusively; nobody when there is no such block device. To ask is to hold it for a moment, so
+/// somebody who cannot be named is given a second to let go.
+pub(crate) fn claim(disk: u32) -> io::Result<Option<String>> {
+    const TRIES: u32 = 20;
     let path = PathBuf::from(format!("/dev/ublkb{disk}"));
-    let opened = File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(&path);
-    match opened {
-        Ok(_) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            Ok(Some(format!("{} is {}", path.display(), holder(disk))))
+    for last in (0..TRIES).map(|n| n + 1 == TRIES) {
+        let opened = File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(&path);
+        match opened {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => match holder(disk) {
+                Some(holder) => return Ok(Some(format!("{} is {holder}", path.display()))),
+                None if last => {
+                    return Ok(Some(format!("{} is held exclusively by another program", path.display())));
+                }
+                None => std::thread::sleep(std::time::Duration::from_millis(50)),
+            },
+            // No node, or a dead disk behind it: nobody can hold it.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENXIO | libc::ENODEV)) => {
+                break;
+            }
+            Err(error) => return Err(named(&path, "open", error)),
         }
-        // No node, or a dead disk behind it: nobody can hold it.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENXIO | libc::ENODEV)) => {
-            Ok(None)
-        }
-        Err(error) => Err(named(&path, "open", error)),
     }
+    Ok(None)
 }
 
 /// What holds a disk, as far as the kernel says.
-fn holder(disk: u32) -> String {
+fn holder(disk: u32) -> Option<String> {
     let name = format!("ublkb{disk}");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     if let Some(place) = mounted_on(&mounts, &name) {
-        return format!("mounted on {place}");
+        return Some(format!("mounted on {place}"));
     }
     let holders = fs::read_dir(format!("/sys/block/{name}/holders"));
     let first = holders.ok().and_then(|mut entries| entries.next()).and_then(Result::ok);
-    match first {
-        Some(holder) => format!("held by {}", holder.file_name().to_string_lossy()),
-        None => "held exclusively by another program".to_string(),
-    }
+    first.map(|holder| format!("held by {}", holder.file_name().to_string_lossy()))
 }
 
 /// Where the disk or a partition of it is mounted, after `/proc/self/mountinfo`.

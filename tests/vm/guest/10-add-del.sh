@@ -104,7 +104,7 @@ equal "physical block 64 KiB" "$(queue_limit physical_block_size)" 65536
 add --size 64M --read-only || bail "a read-only disk is added"
 equal "blockdev knows that it is read-only" "$(blockdev --getro "$disk")" 1
 check_fails "a write is refused" 1 'not permitted|Read-only' \
-	dd if=/dev/zero of="$disk" bs=4k count=1 oflag=direct conv=notrunc
+	dd if=/dev/zero of="$disk" bs=4k count=1 oflag=direct conv=notrunc,nocreat
 check "a read is not" zeroes 0 65536
 
 random "$work/image" 32M

@@ -14,7 +14,7 @@ for queues in 1 4; do
 		verify --ioengine=io_uring --iodepth=32 --direct=1 --rw=randwrite --bs=4k --size=16m
 	check "$queues: io_uring, 512 B to 1 MiB" \
 		verify --ioengine=io_uring --iodepth=16 --direct=1 --rw=randwrite --size=64m \
-		--bssplit=512/25:4k/25:7k/10:64k/20:200k/10:1m/10 --bs_unaligned=1 --norandommap --verify_backlog=1
+		--bssplit=512/25:4k/25:7k/10:64k/20:200k/10:1m/10 --bs_unaligned=1 --norandommap --verify_backlog=1 --serialize_overlap=1
 	check "$queues: four jobs" \
 		verify --ioengine=io_uring --iodepth=8 --direct=1 --rw=randrw --bsrange=512-128k --numjobs=4 \
 		--size=12m --offset_increment=16m --serialize_overlap=1
@@ -33,11 +33,11 @@ truncate -s 64M "$work/image"
 add -t loop -f "$work/image" || bail "a disk on a file is added"
 check "loop: 512 B to 1 MiB" \
 	verify --ioengine=io_uring --iodepth=16 --direct=1 --rw=randwrite --size=32m \
-	--bssplit=512/25:4k/25:64k/40:1m/10 --norandommap --verify_backlog=1
+	--bssplit=512/25:4k/25:64k/40:1m/10 --norandommap --verify_backlog=1 --serialize_overlap=1
 timeout 60 ublk del -n "$id"
 add --size 64M --map-block 64K || bail "a disk with a map block of 64 KiB is added"
 check "map block 64 KiB: parts of blocks" \
-	verify --ioengine=io_uring --iodepth=16 --direct=1 --rw=randwrite --size=8m --bsrange=512-32k
+	verify --ioengine=io_uring --iodepth=16 --direct=1 --rw=randwrite --size=8m --bsrange=512-32k --serialize_overlap=1
 timeout 60 ublk del -n "$id"
 add --size 64M --logical-block-size 4096 --cache volatile || bail "a disk with a volatile cache is added"
 check "volatile cache: with flushes" \

@@ -23,8 +23,8 @@ for mode in remap memcpy emulate; do
 done
 add --size 64M -q 4 || bail "a disk is added"
 check "remap: whole blocks" stamped --copy "ublk copy -n $id" --copies 10 --grain 4096 --seed 2
-# The same bytes read and written by the host, from beside the writers.
-check "host: sectors" stamped --copy "ublk copy --engine host -n $id" --copies 10 --seed 3
+# One at a time: it holds the disk.
+check "host: sectors" stamped --copy "ublk copy --engine host -n $id" --copiers 1 --copies 10 --seed 3
 timeout 60 ublk del -n "$id"
 truncate -s 64M "$work/image"
 add -t loop -f "$work/image" || bail "a disk on a file is added"
@@ -47,7 +47,7 @@ for range; do
 	lagging)
 		[ -e "$0.data" ] || dd if="/dev/ublkb$id" of="$0.data" bs=1M count=4 iflag=direct status=none
 		dd if="$0.data" of="/dev/ublkb$id" iflag=skip_bytes,count_bytes skip="$from" count="$length" \
-			oflag=direct,seek_bytes seek="$to" bs=64k conv=notrunc status=none
+			oflag=direct,seek_bytes seek="$to" bs=64k conv=notrunc,nocreat,nocreat status=none
 		;;
 	esac || exit
 	to=$((to + length))
@@ -74,9 +74,11 @@ ublk copy -n "$id" "$@" || exit
 (
 	dd if="/dev/ublkb$id" of="$0.data" iflag=direct,skip_bytes,count_bytes skip="$to" count=4096 bs=4096 status=none
 	sleep 3
-	dd if="$0.data" of="/dev/ublkb$id" oflag=direct,seek_bytes seek="$to" bs=4096 conv=notrunc status=none
+	dd if="$0.data" of="/dev/ublkb$id" oflag=direct,seek_bytes seek="$to" bs=4096 conv=notrunc,nocreat,nocreat status=none
 ) >/dev/null 2>&1 &
 END
 chmod +x "$work/late"
 check_fails "stamp finds a change after the copy" 1 '^wrong: .* holds' \
 	stamped --copy "$work/late $id" --copies 20 --seed 6 --destination-writers 0
+# The late writers have ended.
+within 20 sh -c "! pgrep -f $work/late"

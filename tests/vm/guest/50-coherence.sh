@@ -16,7 +16,7 @@ exec 7<>"$disk"
 
 # cached_write FILE OFFSET [NODE]: writes into the page cache of a node; it stays there.
 cached_write() {
-	dd if="$1" of="${3:-$disk}" bs=64k oflag=seek_bytes seek="$2" conv=notrunc status=none
+	dd if="$1" of="${3:-$disk}" bs=64k oflag=seek_bytes seek="$2" conv=notrunc,nocreat status=none
 }
 # cached_holds FILE OFFSET [NODE]: what an ordinary reader sees.
 cached_holds() {

@@ -25,7 +25,7 @@ check "both ends hold what was written" holds "$work/data" $(((1 << 40) - 16 * m
 
 # From 256 MiB on there is no room: 32 are taken, 224 fit.
 fill() {
-	timeout 120 dd if=/dev/zero of="$disk" bs=1M count=320 seek=$((1 << 19)) oflag=direct conv=notrunc 2>&1
+	timeout 120 dd if=/dev/zero of="$disk" bs=1M count=320 seek=$((1 << 19)) oflag=direct conv=notrunc,nocreat 2>&1
 }
 check_fails "a write past the memory fails for lack of space" 1 'No space left on device' fill
 equal "the pool is full to the last block" "$(usage mapped_bytes)" $((256 * mib))
@@ -36,7 +36,7 @@ random "$work/new" $mib
 put "$work/new" $mib
 check "an overwrite still finds room" holds "$work/new" $mib
 check_fails "through the page cache the loss is told at fsync" 1 'No space left|Input/output error' \
-	timeout 60 dd if="$work/new" of="$disk" bs=64k seek=$((1 << 30)) oflag=seek_bytes conv=notrunc,fsync
+	timeout 60 dd if="$work/new" of="$disk" bs=64k seek=$((1 << 30)) oflag=seek_bytes conv=notrunc,nocreat,fsync
 check_fails "zeroes that must keep their place need room" 1 'No space left|Input/output error' \
 	timeout 60 blkdiscard -z -o $((1 << 30)) -l $mib "$disk"
 timeout 60 blkdiscard -o $((1 << 30)) -l $((4 * mib)) "$disk"
@@ -51,6 +51,6 @@ equal "gives the space back to the pool" "$(usage mapped_bytes)" $((32 * mib))
 given_back() { [ "$(memory VmRSS)" -lt $((empty + 32 * 1024 + 24 * 1024)) ]; }
 check "and the memory to the system" within 10 given_back
 note "the server has $(memory VmRSS) KiB resident after the discard"
-check "then there is room again" timeout 60 dd if=/dev/zero of="$disk" bs=1M count=64 seek=2048 oflag=direct conv=notrunc status=none
+check "then there is room again" timeout 60 dd if=/dev/zero of="$disk" bs=1M count=64 seek=2048 oflag=direct conv=notrunc,nocreat status=none
 check "what was written is still there" holds "$work/new" $mib
 check "nothing was killed for memory" test -z "$(dmesg | tail -n "+$((lines + 1))" | grep -i -E 'out of memory|oom-kill')"

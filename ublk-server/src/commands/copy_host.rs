@@ -4,14 +4,13 @@
 use super::copy::Part;
 use super::{Failure, json, locate};
 use crate::cli::{CopyArgs, Target};
+use crate::coherence;
 use crate::signals::Signals;
 use crate::state::State;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -52,16 +51,21 @@ pub(super) fn run(args: &CopyArgs, parts: &[Part]) -> Result<String, Failure> {
     }
     let state = State::open()?;
     let to = node(&state, &args.target)?;
-    let from = args.from.as_ref().map_or_else(|| Ok(to.clone()), |target| node(&state, target))?;
+    let from = args.from.as_ref().map_or(Ok(to), |target| node(&state, target))?;
     if from == to && overlap(parts) {
         let why = "the ranges overlap: a destination may overlap neither a source nor another destination";
         return Err(Failure::failed(why));
     }
     let sync = if args.fua { libc::O_DSYNC } else { 0 };
-    let claim = if args.force { 0 } else { libc::O_EXCL };
+    if !args.force {
+        let claim = coherence::claim(to).map_err(|error| Failure::failed(error.to_string()))?;
+        if let Some(claim) = claim {
+            return Err(Failure::failed(claim).hint("release it; --force writes below its user"));
+        }
+    }
     let work = Work {
-        source: open(&from, false, 0)?,
-        destination: open(&to, true, sync | claim)?,
+        source: open(from, false, 0)?,
+        destination: open(to, true, sync)?,
         pieces: pieces(parts),
         next: AtomicUsize::new(0),
         done: Mutex::default(),
@@ -76,28 +80,23 @@ pub(super) fn run(args: &CopyArgs, parts: &[Part]) -> Result<String, Failure> {
     report(args, work, total)
 }
 
-/// The block device of a disk.
-fn node(state: &State, target: &Target) -> Result<PathBuf, Failure> {
+/// The number of a disk's block device.
+fn node(state: &State, target: &Target) -> Result<u32, Failure> {
     let record = locate::record(state, target)?;
     match (record, target) {
-        (Some(record), _) => record.id.map(|id| PathBuf::from(format!("/dev/ublkb{id}"))).ok_or_else(|| {
+        (Some(record), _) => record.id.ok_or_else(|| {
             Failure::failed(format!("disk {} has no block device", record.name))
                 .hint("engine host reads and writes block devices: use --engine device")
         }),
-        (None, Target::Id(id)) => Ok(PathBuf::from(format!("/dev/ublkb{id}"))),
+        (None, Target::Id(id)) => Ok(*id),
         (None, Target::Name(_)) => Err(locate::no_disk(target)),
     }
 }
 
-fn open(path: &std::path::Path, write: bool, flags: i32) -> Result<File, Failure> {
-    let opened = File::options().read(true).write(write).custom_flags(libc::O_DIRECT | flags).open(path);
-    opened.map_err(|error| match error.kind() {
-        io::ErrorKind::ResourceBusy => {
-            Failure::failed(format!("{} is mounted or held exclusively", path.display()))
-                .hint("release it; --force writes below its user")
-        }
-        _ => Failure::failed(format!("{}: {error}", path.display())),
-    })
+fn open(disk: u32, write: bool, flags: i32) -> Result<File, Failure> {
+    let path = format!("/dev/ublkb{disk}");
+    let opened = File::options().read(true).write(write).custom_flags(libc::O_DIRECT | flags).open(&path);
+    opened.map_err(|error| Failure::failed(format!("{path}: {error}")))
 }
 
 /// True when one piece could write what another has yet to read, or has written.

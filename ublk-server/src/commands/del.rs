@@ -69,7 +69,7 @@ fn delete_ours(state: &State, record: &DiskRecord, force: bool) -> Result<(), Fa
             Err(error) if !record.process.wait_for_end(DYING) && !force => {
                 return Err(Failure::from(error).hint("--force deletes the device without its server"));
             }
-            Err(_) => {}
+            Err(_) => report_death(state, &record.pool),
         }
     }
     if let Some(id) = record.id {
@@ -85,6 +85,14 @@ fn delete_ours(state: &State, record: &DiskRecord, force: bool) -> Result<(), Fa
         state.remove_pool(&record.pool)?;
     }
     Ok(())
+}
+
+/// Says why a server died while it was asked to delete a disk: its log goes with its pool.
+fn report_death(state: &State, pool: &str) {
+    let log = std::fs::read_to_string(state.log(pool)).unwrap_or_default();
+    let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("its log is empty");
+    eprintln!("ublk: the server of pool {pool} died; the disk is deleted without it. The end of its log:");
+    eprintln!("      {last}");
 }
 
 /// Waits for the server to end when it was its last disk, so that the pool is gone when the command returns.

@@ -188,6 +188,12 @@ impl Server {
                 ublk.id()
             );
         }
+        if let Err(error) = check_node(ublk.path()) {
+            if let Err(stop) = ublk.stop() {
+                tracing::error!("{stop}");
+            }
+            return Err(error);
+        }
         record.id = Some(ublk.id());
         if record.name.is_empty() {
             record.name = format!("ublkb{}", ublk.id());
@@ -373,6 +379,20 @@ pub(crate) fn limits_view(limits: &Limits) -> LimitsView {
         copy_max_bytes: limits.copy_max_bytes,
         copy_max_segment_bytes: limits.copy_max_segment_bytes,
         copy_max_segments: limits.copy_max_segments,
+    }
+}
+
+/// A file that was left under the name of the disk keeps the kernel from putting the disk there.
+fn check_node(path: &std::path::Path) -> Result<(), ApiError> {
+    use std::os::unix::fs::FileTypeExt;
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_block_device() => {
+            let why = format!("{} exists and is no block device", path.display());
+            Err(ApiError::new(409, "node", why)
+                .hint("something wrote to the name of a disk that was gone: remove it"))
+        }
+        // Without devtmpfs nobody makes nodes, and the disk works all the same.
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
