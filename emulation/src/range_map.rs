@@ -1,7 +1,7 @@
 //! An ordered map from disjoint ranges of keys to values: the extents of a volume, the counts of shared blocks,
 //! and sets of keys.
 //!
-//! Pieces live in wide leaves ([`leaf`]), found by a small index ([`index`]) that stays in the processor's
+//! Pieces live in wide leaves (`leaf`), found by a small index (`index`) that stays in the processor's
 //! caches when the pieces of a large map do not: a lookup waits for memory about twice.
 
 mod edit;

@@ -60,7 +60,7 @@ cycle() {
 	local path number
 	for number in {1..10}; do
 		path=$(timeout 60 ublk add --size 64M) || return
-		dd if=/dev/zero of="$path" bs=64k count=4 oflag=direct status=none || return
+		dd if=/dev/zero of="$path" bs=64k count=4 oflag=direct conv=nocreat status=none || return
 		timeout 60 ublk del -n "$path" || return
 		[ ! -e "$path" ] || return
 	done

@@ -46,9 +46,9 @@ holds() { get "$work/held" "$2" "$(stat -c %s "$1")" && cmp "$1" "$work/held"; }
 # zeroes OFFSET BYTES: does $disk hold nothing but zeroes there?
 zeroes() { get "$work/held" "$1" "$2" && cmp -n "$2" "$work/held" /dev/zero; }
 
-# jobs FILE: runs the jobs of a fio file on $disk, one after another, and makes a test of each: it verifies what it
+# fio_jobs FILE: runs the jobs of a fio file on $disk, one after another, and makes a test of each: it verifies what it
 # wrote. One run, since fio starts slowly in a guest.
-jobs() {
+fio_jobs() {
 	local name error
 	timeout -k 5 300 fio --minimal --filename="$disk" "$1" >"$work/fio.log" 2>"$work/fio.err"
 	while read -r name; do
