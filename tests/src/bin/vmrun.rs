@@ -12,7 +12,7 @@ use tests::vm::{run, script};
 const USAGE: &str = "\
 usage: vmrun [options]
   --kernel NAME   kernel to boot, as tests/vm/setup knows it; default 6.12
-  --only GLOB     only the scripts with such a name
+  --only GLOBS    only the scripts with such a name; commas between several
   --long          the long scripts as well
   --scripts DIR   folder of the scripts; default tests/vm/guest
   --skips FILE    list of allowed skips; default tests/skips.allow

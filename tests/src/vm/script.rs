@@ -71,7 +71,7 @@ impl Script {
     }
 }
 
-/// The tests in `dir` whose name matches `only`, in the order in which they run.
+/// The tests in `dir` whose name matches one of the globs in `only`, with commas between them, in the order in which they run.
 ///
 /// # Errors
 /// An unreadable folder or script, and a bad header.
@@ -87,7 +87,7 @@ pub fn load(dir: &Path, only: &str, long: bool) -> Result<Vec<Script>> {
         }
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let script = Script::parse(name, &path, &text).with_context(|| path.display().to_string())?;
-        if glob_matches(only, name) && (long || !script.long) {
+        if only.split(',').any(|glob| glob_matches(glob, name)) && (long || !script.long) {
             scripts.push(script);
         }
     }
@@ -182,6 +182,7 @@ mod tests {
         assert_eq!(names("*", false), ["20-b", "10-a"]);
         assert_eq!(names("*", true), ["20-b", "30-c", "10-a"]);
         assert_eq!(names("2*", true), ["20-b"]);
+        assert_eq!(names("2*,1*", true), ["20-b", "10-a"]);
         fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -136,7 +136,7 @@ wait "$copier"
 check "server killed in mid-flush: with an error" test $? -ne 0
 note "$(cat "$work/copy.log")"
 exec 7<&-
-check "server killed in mid-flush: no helper is left" within 20 sh -c '! pgrep -f coherence-helper'
+check "server killed in mid-flush: no helper is left" within 20 sh -c '! pgrep -f coherence-helpe[r]'
 check "server killed in mid-flush: no task is blocked" within 10 unblocked
 check "server killed in mid-flush: del" timeout 40 ublk del -n "$id"
 check "server killed in mid-flush: all is gone" no_disk "$id"

@@ -80,7 +80,8 @@ pub(super) fn line(stats: &Stats) -> String {
     let copies = stats.commands.get("copy").copied().unwrap_or(0);
     let moved = if parts.is_empty() { "no bytes copied inside".to_string() } else { parts.join(", ") };
     format!(
-        "ledger: {copies} copy commands, {moved}; link read {}, written {}",
+        "ledger: {copies} copy command{}, {moved}; link read {}, written {}",
+        if copies == 1 { "" } else { "s" },
         bytes("door_read_bytes"),
         bytes("door_written_bytes")
     )
