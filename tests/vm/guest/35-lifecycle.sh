@@ -57,12 +57,12 @@ panic() {
 	timeout 20 sh -c "$cause" >"$work/cause.log" 2>&1
 	check "panic in $thread: the server ends" ended 15 "$server"
 	over "panic in $thread"
-	# `ublk del` goes on without the server, and the log goes with the pool: it says what was in it.
-	[ "$thread" != driver ] || log=$work/cause.log
-	check "panic in $thread: the log names the cause" \
-		grep -q -E 'panic in thread [^ ]+ at [a-z/.-]+\.rs:[0-9]+' "$log"
-	[ "$thread" = driver ] ||
+	# `ublk del`, the cause for the driver's thread, goes on without the server, and the log goes with the pool.
+	if [ "$thread" != driver ]; then
+		check "panic in $thread: the log names the cause" \
+			grep -q -E 'panic in thread [^ ]+ at [a-z/.-]+\.rs:[0-9]+' "$log"
 		check "panic in $thread: ublk log shows it" grep -q 'panic in thread' <(ublk log -n "$id")
+	fi
 	check "panic in $thread: del" timeout 40 ublk del -n "$id"
 	check "panic in $thread: all is gone" no_disk "$id"
 	note "$(cat "$work/cause.log")"
@@ -70,5 +70,4 @@ panic() {
 panic queue true
 panic worker 'ublk copy -n $(ls /dev/ublkb* | tr -dc 0-9) 0+1M 96M'
 panic control 'ublk info -n $(ls /dev/ublkb* | tr -dc 0-9)'
-# Not by `ublk del`, which deletes the disk and the log of a server that dies.
-panic driver 'http-unix /run/ublk/pools/*/control.sock DELETE /v1/disks/$(ls /dev/ublkb* | tr -dc 0-9)'
+panic driver 'ublk del -n $(ls /dev/ublkb* | tr -dc 0-9)'

@@ -1,4 +1,5 @@
 # limit: 300
+# long: yes
 # needs: fio http-unix
 # All at the same time: two disks of a pool under fio, copies within and between them, limits and modes that change
 # under the copies, and in the end one disk is deleted while the other works on.

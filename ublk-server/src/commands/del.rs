@@ -69,9 +69,10 @@ fn delete_ours(state: &State, record: &DiskRecord, force: bool) -> Result<(), Fa
             Err(error) if !record.process.wait_for_end(DYING) && !force => {
                 return Err(Failure::from(error).hint("--force deletes the device without its server"));
             }
-            Err(_) => report_death(state, &record.pool),
+            Err(_) => {}
         }
     }
+    report_death(state, &record.pool);
     if let Some(id) = record.id {
         let ours = info(id)?.is_some_and(|info| info.server_flags == OUR_MARK);
         if ours {
@@ -87,12 +88,13 @@ fn delete_ours(state: &State, record: &DiskRecord, force: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// Says why a server died while it was asked to delete a disk: its log goes with its pool.
+/// Says why a server died, if its log does: the log goes with the pool.
 fn report_death(state: &State, pool: &str) {
     let log = std::fs::read_to_string(state.log(pool)).unwrap_or_default();
-    let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("its log is empty");
-    eprintln!("ublk: the server of pool {pool} died; the disk is deleted without it. The end of its log:");
-    eprintln!("      {last}");
+    if let Some(panic) = log.lines().rfind(|line| line.contains("panic in thread")) {
+        eprintln!("ublk: the server of pool {pool} died; the disk is deleted without it:");
+        eprintln!("      {panic}");
+    }
 }
 
 /// Waits for the server to end when it was its last disk, so that the pool is gone when the command returns.
