@@ -279,9 +279,12 @@ impl<V: RangeValue> RangeMap<V> {
     /// The first invariant that does not hold, in words.
     pub fn check(&self) -> Result<(), String> {
         self.index.check()?;
+        // When two leaves were last looked at they had more than `JOIN_PIECES` together, and no multiple of
+        // `LOOK_PIECES` was passed downwards since.
+        let least = (JOIN_PIECES + 1 - 2 * (LOOK_PIECES - 1)).div_ceil(LOOK_PIECES);
         let mut last_len = LEAF_PIECES;
         for leaf in self.index.leaves() {
-            if last_len + leaf.len() + 2 * LOOK_PIECES <= JOIN_PIECES {
+            if last_len / LOOK_PIECES + leaf.len() / LOOK_PIECES < least {
                 return Err(format!("the leaf at {} and the one before it are small", leaf.first_key()));
             }
             last_len = leaf.len();

@@ -68,14 +68,14 @@ canaries! {
         "(b) the same, seen by contents alone", Inside(Canary::CopyUnpinned), memcpy_blind, 1, "allowed";
     freed_before_durable:
         "(b) what is durable is not used again", Inside(Canary::FreedBeforeDurable), volatile, 1, "the durable image names";
-        "(b) the same, seen by crashes alone", Inside(Canary::FreedBeforeDurable), volatile_blind, 2, "after a crash";
+        "(b) the same, seen by crashes alone", Inside(Canary::FreedBeforeDurable), volatile_blind, 10, "after a crash";
     reference_leak:
         "(b) references equal the map", Inside(Canary::ReferenceLeak), copies, 1, "counted";
     lost_update:
         "(c) part of a block against another part", Inside(Canary::LostUpdate), parts, 1, "allowed";
         "(c) part of a block against a whole write", Inside(Canary::LostUpdate), parts_and_writes, 1, "allowed";
         "(c) part of a block against a discard", Inside(Canary::LostUpdate), parts_and_discards, 1, "allowed";
-        "(c) part of a block against a remap", Inside(Canary::LostUpdate), parts_and_remaps, 2, "allowed";
+        "(c) part of a block against a remap", Inside(Canary::LostUpdate), parts_and_remaps, 5, "allowed";
     rest_lost:
         "(c) the rest of a block is kept", Outside(Wrong::RestLost), anything, 1, "allowed";
     flush_ignored:
@@ -124,9 +124,13 @@ canaries! {
     mode_ignored:
         "the mode of a copy is kept", Outside(Wrong::ModeIgnored), moved, 6, "was never to remap";
     remap_uncounted:
-        "the ledger counts what was copied", Outside(Wrong::RemapUncounted), copies, 3, "its ledger says";
+        "the ledger counts what was copied", Outside(Wrong::RemapUncounted), copies, 6, "its ledger says";
     limits_stale:
         "limits change live", Outside(Wrong::LimitsStale), anything, 1, "request";
+    discard_keeps:
+        "a discard gives the blocks back", Outside(Wrong::DiscardKeeps), plain, 1, "discarded blocks are mapped";
+    nounmap_ignored:
+        "NOUNMAP keeps the blocks", Outside(Wrong::NounmapIgnored), plain, 1, "blocks are gone";
     discard_ignored:
         "discarded sectors read as zeroes", Outside(Wrong::DiscardIgnored), plain, 1, "allowed";
 }

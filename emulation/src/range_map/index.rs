@@ -126,8 +126,8 @@ impl<V: RangeValue> Index<V> {
             let middle = TABLE_LEAVES / 2;
             high.take(&mut self.tables[table], middle);
             match at.checked_sub(middle) {
-                Some(at) if at > 0 => high.insert(at, leaf),
-                Some(_) | None => self.tables[table].insert(at, leaf),
+                Some(at) => high.insert(at, leaf),
+                None => self.tables[table].insert(at, leaf),
             }
         }
         self.firsts.insert(table + 1, high.firsts[0]);

@@ -221,39 +221,113 @@ impl Large {
     }
 }
 
+/// What is done to a large map, in this order.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Every second key in order.
+    Fill,
+    /// Single keys anywhere.
+    Singles,
+    /// Single keys in ascending runs from anywhere.
+    Ascending,
+    /// Single keys downwards.
+    Descending,
+    /// Short ranges anywhere.
+    Short,
+    /// Long ranges anywhere.
+    Long,
+    RemoveShort,
+    /// Ranges of several leaves.
+    RemoveLeaves,
+    RemoveLong,
+}
+
+const PHASES: [Phase; 16] = [
+    Phase::Singles,
+    Phase::RemoveShort,
+    Phase::Fill,
+    Phase::RemoveLeaves,
+    Phase::Singles,
+    Phase::Ascending,
+    Phase::RemoveLeaves,
+    Phase::Ascending,
+    Phase::Long,
+    Phase::Descending,
+    Phase::RemoveLong,
+    Phase::Short,
+    Phase::Fill,
+    Phase::RemoveShort,
+    Phase::RemoveLeaves,
+    Phase::Descending,
+];
+
+impl Large {
+    fn step(&mut self, phase: Phase, step: u64, (place, extra): (u64, u64)) {
+        // No value follows another by chance.
+        let value = Physical((1 << 32) * (1 + extra));
+        let (often, seldom) = (step.is_multiple_of(8), step.is_multiple_of(80));
+        match phase {
+            Phase::Fill => {
+                for key in (step * 32..step * 32 + 32).step_by(2).filter(|&key| key < Self::KEYS) {
+                    self.insert(key..key + 1, value);
+                }
+            }
+            Phase::Singles => self.insert(place..place + 1, value),
+            Phase::Ascending => {
+                let key = (step / 200 * 7919 + step % 200 * 2 + 1) % Self::KEYS;
+                self.insert(key..key + 1, value);
+            }
+            Phase::Descending => {
+                let key = Self::KEYS - 1 - step * 3;
+                self.insert(key..key + 1, value);
+            }
+            Phase::Short => self.insert(place..place + extra % 8, value),
+            Phase::Long if seldom => self.insert(place..place + extra % 5000, value),
+            Phase::RemoveShort => self.remove(place..place + extra % 40),
+            Phase::RemoveLeaves if often => self.remove(place..place + extra % 500),
+            Phase::RemoveLong if seldom => self.remove(place..place + extra % 20_000),
+            Phase::Long | Phase::RemoveLeaves | Phase::RemoveLong => {}
+        }
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
 
     #[test]
     fn like_the_model_with_many_pieces(
-        phases in prop::collection::vec((0..7u8, prop::collection::vec(any::<(u32, u16)>(), 4000)), 4..8),
+        numbers in prop::collection::vec((0..Large::KEYS, 0..1u64 << 16), 2048 * PHASES.len()),
     ) {
         let mut large = Large::new();
-        for (phase, numbers) in phases {
-            let count = numbers.len() as u64;
-            for (step, (place, extra)) in (0..).zip(numbers) {
-                let place = u64::from(place) % Large::KEYS;
-                let extra = u64::from(extra);
-                // No value follows another by chance.
-                let value = Physical(u64::from(u32::MAX) * (1 + extra));
-                match phase {
-                    0 | 1 => large.insert(place..place + 1, value),
-                    2 => large.insert(step * 16..step * 16 + 2, value),
-                    3 => large.insert((count - step) * 3..(count - step) * 3 + 1, value),
-                    4 => large.remove(place..place + extra % 40),
-                    5 if step % 100 == 0 => large.remove(place..place + extra % 20_000),
-                    6 if step % 100 == 0 => large.insert(place..place + extra % 5000, value),
-                    _ => large.insert(place..place + extra % 8, value),
+        for (phase, numbers) in PHASES.into_iter().zip(numbers.chunks(2048)) {
+            for (step, &numbers) in (0..).zip(numbers) {
+                large.step(phase, step, numbers);
+                if step % 512 == 0 {
+                    assert_eq!(large.map.check(), Ok(()), "{phase:?}");
                 }
             }
             large.check();
         }
-        large.remove(1..Large::KEYS - 1);
-        large.check();
-        large.remove(0..Large::KEYS);
-        large.check();
-        assert!(large.map.is_empty());
     }
+}
+
+#[test]
+fn tables_that_become_small_are_joined() {
+    let mut large = Large::new();
+    for step in 0..Large::KEYS / 32 {
+        large.step(Phase::Fill, step, (0, 0));
+    }
+    large.check();
+    for start in (0..Large::KEYS).step_by(1024) {
+        large.remove(start..start + 600);
+        assert_eq!(large.map.check(), Ok(()));
+    }
+    for start in (0..Large::KEYS / 128).rev().map(|leaf| leaf * 128) {
+        large.remove(start..start + 128);
+        assert_eq!(large.map.check(), Ok(()));
+    }
+    large.check();
+    assert!(large.map.is_empty());
 }
 
 fn nothing<V>(_: Piece<V>) {}

@@ -29,8 +29,40 @@ impl World<'_> {
         self.oracle
             .complete(id, completion, &live.buffers.read)
             .map_err(|error| format!("request {}: {error}", id.0))?;
-        if completion.status.is_ok() && !live.orphan && self.options.held_max.is_some() {
-            self.look_at_durable(&live)?;
+        if completion.status.is_ok() && !live.orphan {
+            if self.options.held_max.is_some() {
+                self.look_at_durable(&live)?;
+            }
+            self.look_at_space(&live).map_err(|error| format!("request {}: {error}", id.0))?;
+        }
+        Ok(())
+    }
+
+    /// A discard gives whole blocks back, write zeroes with NOUNMAP keeps all.
+    fn look_at_space(&self, live: &Live) -> Result<(), String> {
+        let Some(names) = self.names.as_ref().filter(|_| live.alone) else { return Ok(()) };
+        let block = self.options.map_block;
+        match &live.request.op {
+            Op::WriteZeroes(range) if live.request.flags.has(Flags::NOUNMAP) => {
+                let blocks = range.start.0 / block..range.end().0.div_ceil(block);
+                if names.mapped_of(live.request.volume, blocks.clone()) < blocks.end - blocks.start {
+                    return Err("NOUNMAP, and blocks are gone".into());
+                }
+            }
+            Op::Discard(range) => {
+                let blocks = range.start.0.div_ceil(block)..range.end().0 / block;
+                if names.mapped_of(live.request.volume, blocks) > 0 {
+                    return Err("discarded blocks are mapped".into());
+                }
+            }
+            Op::Read(_)
+            | Op::Write(_)
+            | Op::WriteZeroes(_)
+            | Op::Flush
+            | Op::Copy(_)
+            | Op::ZoneMgmt { .. }
+            | Op::ZoneResetAll
+            | Op::ReportZones { .. } => {}
         }
         Ok(())
     }
@@ -74,7 +106,7 @@ impl World<'_> {
             BlkStatus::NoVolume => live.orphan,
             // With room for all volumes only what commits hold back can be in the way.
             BlkStatus::NoSpc => {
-                let short = self.options.may_lack_space() && !live.needs_no_space;
+                let short = self.options.may_lack_space() && !(live.alone && live.unshared);
                 short || commits_fail || live.injected.contains(&status)
             }
             BlkStatus::IoErr if live.orphan => true,

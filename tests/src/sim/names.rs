@@ -364,6 +364,12 @@ impl Names {
         self.blocks.iter().filter(|block| block.mapped == 0 && block.durable > 0).count() as u64
     }
 
+    /// How many of these blocks of a volume are mapped.
+    pub fn mapped_of(&self, id: VolumeId, blocks: std::ops::Range<u64>) -> u64 {
+        let map = &self.live[&id].map;
+        blocks.filter(|&logical| map[logical as usize] != UNMAPPED).count() as u64
+    }
+
     /// True when every map block of the range is mapped and nothing else is mapped to the same place.
     pub fn is_unshared(&self, id: VolumeId, start: u64, end: u64) -> bool {
         let map = &self.live[&id].map;

@@ -4,7 +4,9 @@ use super::names::Claim;
 use super::options::Grain;
 use super::store::{Store, Sync};
 use super::world::{Running, World};
-use emulation::{BlkStatus, Flags, IoResult, Plan, RequestId, Sectors, Step, StoreRange};
+use emulation::{
+    BlkStatus, Flags, IoResult, Plan, RequestId, SectorRange, Sectors, Step, StoreRange, VolumeId,
+};
 use smallvec::SmallVec;
 
 impl World<'_> {
@@ -23,7 +25,15 @@ impl World<'_> {
         }
         let claim = match &mut self.names {
             Some(names) => names.receive(&plan)?,
-            None => Claim::default(),
+            None => {
+                if let Some(other) = self.plans.iter().find(|other| race_in_place(&other.plan, &plan)) {
+                    let (a, b) = (other.plan.request.0, id.0);
+                    return Err(format!(
+                        "request {b} may not go on beside request {a}: one copies what one writes"
+                    ));
+                }
+                Claim::default()
+            }
         };
         self.report.plans += 1;
         self.plans.push(Running { plan, claim, steps: 0, part: 0, sync: Sync::default() });
@@ -149,6 +159,19 @@ impl World<'_> {
         self.trace.line(|| format!("finish plan {id} {} after {} steps", io.status.name(), io.steps_done));
         self.call(|pool, now| pool.finish(now, plan, io))
     }
+}
+
+/// True when one of two plans of a volume in place copies from or to what the other one writes.
+fn race_in_place(a: &Plan, b: &Plan) -> bool {
+    let copies = |plan: &Plan| plan.steps.iter().any(|step| matches!(step, Step::Move { .. }));
+    let writes = |plan: &Plan| plan.link.destination.map(|range| (plan.link.volume, range));
+    let reads = |plan: &Plan| plan.link.source.filter(|_| copies(plan));
+    let meet = |a: Option<(VolumeId, SectorRange)>, b: Option<(VolumeId, SectorRange)>| match (a, b) {
+        (Some(a), Some(b)) => a.0 == b.0 && a.1.overlaps(b.1),
+        (_, None) | (None, _) => false,
+    };
+    (copies(a) || copies(b))
+        && (meet(writes(a), writes(b)) || meet(reads(a), writes(b)) || meet(reads(b), writes(a)))
 }
 
 /// What a piece of a step writes.

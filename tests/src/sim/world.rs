@@ -36,8 +36,10 @@ pub(super) struct Live {
     pub(super) orphan: bool,
     /// The event at which it began.
     pub(super) begun: u64,
-    /// It changes only blocks that are mapped and unshared, and nobody else is near: it cannot lack space.
-    pub(super) needs_no_space: bool,
+    /// No other change came near it while it lived.
+    pub(super) alone: bool,
+    /// When it began, it changed only blocks that are mapped and unshared.
+    pub(super) unshared: bool,
 }
 
 /// A plan that was handed out.
@@ -259,12 +261,13 @@ impl<'a> World<'a> {
             injected: SmallVec::new(),
             orphan: false,
             begun: self.event,
-            needs_no_space: !refused && self.needs_no_space(request),
+            alone: !mine.iter().any(|a| self.targets.iter().any(|(_, b)| a.near(b))),
+            unshared: !refused && self.is_unshared(request),
             refusal,
         };
         self.count_begun(&live);
-        for other in self.live.values_mut().filter(|other| other.needs_no_space) {
-            other.needs_no_space &= !targets(&other.request).iter().any(|a| mine.iter().any(|b| a.near(b)));
+        for other in self.live.values_mut().filter(|other| other.alone) {
+            other.alone = !targets(&other.request).iter().any(|a| mine.iter().any(|b| a.near(b)));
         }
         if !refused {
             self.oracle.begin(request);
@@ -283,13 +286,11 @@ impl<'a> World<'a> {
         }
     }
 
-    fn needs_no_space(&self, request: &Request) -> bool {
+    fn is_unshared(&self, request: &Request) -> bool {
         let (Some(names), Op::Write(range)) = (&self.names, &request.op) else {
             return false;
         };
-        let target = Target { volume: request.volume, range: *range, changes: true };
         names.is_unshared(request.volume, range.start.0, range.end().0)
-            && !self.targets.iter().any(|(_, other)| target.near(other))
     }
 
     /// Takes the redo records of the last call.

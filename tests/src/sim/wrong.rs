@@ -58,6 +58,10 @@ pub enum Wrong {
     RemapUncounted,
     /// A discard is answered without having happened.
     DiscardIgnored,
+    /// A discard writes zeroes and keeps the blocks.
+    DiscardKeeps,
+    /// Write zeroes gives the blocks back that it was to keep.
+    NounmapIgnored,
     /// The store is full when it is half full.
     SpaceDenied,
     /// The device's own commits are not handed out.
@@ -130,6 +134,11 @@ impl WrongDevice {
         match (self.wrong, &mut request.op) {
             (Wrong::FuaIgnored, _) => request.flags = without(request.flags, Flags::FUA),
             (Wrong::FastOnlyIgnored, _) => request.flags = without(request.flags, Flags::FAST_ONLY),
+            (Wrong::NounmapIgnored, _) => request.flags = without(request.flags, Flags::NOUNMAP),
+            (Wrong::DiscardKeeps, Op::Discard(range)) => {
+                request.op = Op::WriteZeroes(*range);
+                request.flags = request.flags | Flags::NOUNMAP;
+            }
             (Wrong::FlushIgnored, Op::Flush) => return Some(Completion::ok(Bytes(0))),
             (Wrong::DiscardIgnored, Op::Discard(range)) => return Some(Completion::ok(range.len.bytes())),
             (Wrong::SpaceDenied, Op::Write(_)) => {
