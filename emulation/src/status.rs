@@ -97,6 +97,11 @@ impl BlkStatus {
         self == Self::Ok
     }
 
+    /// True when a copy command was refused for its size, whichever limit it passes.
+    pub fn is_copy_limit(self) -> bool {
+        matches!(self, Self::CopyMaxBytes | Self::CopyMaxSegmentBytes | Self::CopyMaxSegments)
+    }
+
     /// The status for a positive errno, as the kernel's table has it; `IoErr` for one without an entry.
     pub fn from_errno(errno: i32) -> Self {
         Self::ALL.iter().copied().find(|status| status.errno() == errno).unwrap_or(Self::IoErr)

@@ -86,6 +86,36 @@ fn every_mode_copies_the_bytes_and_says_how() {
 }
 
 #[test]
+fn limits_that_are_lowered_while_a_copy_runs_cut_it_again() {
+    let env = Env::new();
+    env.disk("a", &["--size", "256M", "--copy", "memcpy"]);
+    let client = env.client("a");
+    let data = pattern(32 * MIB, 3);
+    write(&client, "a", 0, &data);
+    let limit = |max: &str| env.ok(&["set", "-n", "a", &format!("copy-max-bytes={max}")]);
+    let request =
+        |destination| json!({"segments": [{"source": 0, "length": "32M", "destination": destination}]});
+    // Whether commands were begun under the old limits or not is a race, so it is run until some were not.
+    for _ in 0..50 {
+        limit("1M");
+        let mut job: Value = client.send("POST", "/v1/disks/a/copies", &request("64M")).unwrap();
+        limit("64K");
+        let end = Instant::now() + Duration::from_secs(60);
+        while !matches!(job["state"].as_str(), Some("done" | "failed")) {
+            assert!(Instant::now() < end, "{job}");
+            job = client.call("GET", &format!("/v1/disks/a/copies/{}", job["id"])).unwrap();
+        }
+        assert_eq!((&job["state"], &job["bytes"]), (&"done".into(), &(32 * MIB).into()), "{job}");
+        assert_eq!(job["commands"], job["commands_done"]);
+        assert_eq!(read(&client, "a", 64 * MIB, 32 * MIB), data);
+        if (33..512).contains(&job["commands"].as_u64().unwrap()) {
+            return;
+        }
+    }
+    panic!("no copy was overtaken by its limits");
+}
+
+#[test]
 fn a_copy_between_two_disks_of_a_pool() {
     let env = Env::new();
     env.disk("a", &["--size", "64M"]);

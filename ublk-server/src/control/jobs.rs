@@ -14,6 +14,8 @@ use tokio::task::JoinHandle;
 const IN_FLIGHT: usize = 4;
 /// Ended jobs that are remembered.
 const ENDED_MAX: usize = 64;
+/// How often a command is cut again when the limits are lowered again and again.
+const CUT_MAX: usize = 16;
 /// Jobs that run at the same time.
 const RUNNING_MAX: usize = 64;
 /// Bytes read at a time to compare source and destination.
@@ -55,8 +57,18 @@ struct Task {
     /// Ranges of disks that the host may have cached.
     sources: Vec<DiskRange>,
     destinations: Vec<DiskRange>,
+    one_command: bool,
     force: bool,
     verify: bool,
+}
+
+/// How far a command came.
+#[derive(Debug)]
+struct Answer {
+    bytes: u64,
+    commands_done: u64,
+    /// Why it went no further, and the segment that was asked for where it ended.
+    failure: Option<(BlkStatus, Option<u32>)>,
 }
 
 impl Running {
@@ -228,8 +240,18 @@ fn prepare(server: &Server, key: &str, request: &CopyRequest) -> Result<Task, Ap
     } else {
         split::split(own.volume, &limits, segments.clone())?
     };
-    let (force, verify) = (request.force, request.verify);
-    Ok(Task { volume: own.volume, flags, pieces, segments, sources, destinations, force, verify })
+    let (one_command, force, verify) = (request.one_command, request.force, request.verify);
+    Ok(Task {
+        volume: own.volume,
+        flags,
+        pieces,
+        segments,
+        sources,
+        destinations,
+        one_command,
+        force,
+        verify,
+    })
 }
 
 /// Runs a job to its end.
@@ -238,7 +260,7 @@ async fn drive(server: Arc<Server>, running: Arc<Running>, task: Task) {
     let copied = match copied {
         Ok(()) => {
             let then = server.stats_of(task.volume, false);
-            let copied = copy(&server.engine, &running, &task).await;
+            let copied = copy(&server, &running, &task).await;
             running.inner().job.ledger = server.stats_of(task.volume, false).since(&then);
             // What was changed before the end is changed: the host must not keep older pages of it.
             let dropped = after(&running, &task).await;
@@ -314,46 +336,98 @@ async fn help(order: Order) -> Result<Report, End> {
 }
 
 /// Runs the commands, a few at a time.
-async fn copy(engine: &Engine, running: &Running, task: &Task) -> Result<(), End> {
+async fn copy(server: &Server, running: &Running, task: &Task) -> Result<(), End> {
     running.enter(JobState::Copying)?;
-    let mut waiting = task.pieces.iter().enumerate();
-    let mut in_flight: VecDeque<(usize, CallHandle)> = VecDeque::new();
+    let mut waiting = task.pieces.iter();
+    let mut in_flight: VecDeque<(&Piece, CallHandle)> = VecDeque::new();
     let mut failure = None;
     loop {
         while failure.is_none() && in_flight.len() < IN_FLIGHT {
-            let Some((index, piece)) = waiting.next() else {
+            let Some(piece) = waiting.next() else {
                 break;
             };
-            match begin(engine, running, task, piece) {
-                Some(handle) => in_flight.push_back((index, handle)),
+            match begin(&server.engine, running, task, piece) {
+                Some(handle) => in_flight.push_back((piece, handle)),
                 None => failure = Some(End::Cancelled),
             }
         }
-        let Some((index, handle)) = in_flight.pop_front() else {
+        let Some((piece, handle)) = in_flight.pop_front() else {
             break;
         };
-        let id = handle.id();
-        let answer = handle.result().await.completion;
+        // The finished prefix ends with the first failure. What runs beyond it is ended, not begun anew.
+        let answer = match failure {
+            None => answer(server, running, task, piece, handle).await,
+            Some(_) => once(running, piece, handle).await,
+        };
         let mut inner = running.inner();
-        inner.in_flight.retain(|other| *other != id);
-        if failure.is_none() {
-            inner.job.bytes += answer.bytes.0;
-        }
-        if answer.status.is_ok() {
-            inner.job.commands_done += 1;
+        inner.job.commands_done += answer.commands_done;
+        if failure.is_some() {
             continue;
         }
-        let first = failure.is_none();
-        if first {
-            let segment =
-                answer.first_failed_segment.map(|segment| task.pieces[index].origins[segment as usize]);
+        inner.job.bytes += answer.bytes;
+        if let Some((status, segment)) = answer.failure {
             inner.job.first_failed_segment = segment;
-            failure = Some(failed(&inner, answer.status));
+            failure = Some(failed(&inner, status));
+            // The rest would only be copied in vain.
+            inner.in_flight.iter().for_each(|id| server.engine.abort(*id));
         }
-        // The rest would only be copied in vain: the finished prefix ends here.
-        inner.in_flight.iter().for_each(|id| engine.abort(*id));
     }
     failure.map_or(Ok(()), Err)
+}
+
+/// The end of a command.
+async fn once(running: &Running, piece: &Piece, handle: CallHandle) -> Answer {
+    let id = handle.id();
+    let completion = handle.result().await.completion;
+    running.inner().in_flight.retain(|other| *other != id);
+    let ok = completion.status.is_ok();
+    let origin = |segment: u32| piece.origins[segment as usize];
+    Answer {
+        bytes: completion.bytes.0,
+        commands_done: u64::from(ok),
+        failure: (!ok).then(|| (completion.status, completion.first_failed_segment.map(origin))),
+    }
+}
+
+/// The end of a command. One that is refused since the limits were lowered after it was cut is cut again, unless it was
+/// to be one command.
+async fn answer(
+    server: &Server,
+    running: &Running,
+    task: &Task,
+    piece: &Piece,
+    handle: CallHandle,
+) -> Answer {
+    let mut sum = once(running, piece, handle).await;
+    let mut refused = piece.clone();
+    let mut rest: VecDeque<Piece> = VecDeque::new();
+    for _ in 0..CUT_MAX {
+        let limited = sum.failure.is_some_and(|(status, _)| status.is_copy_limit());
+        if task.one_command || !limited {
+            return sum;
+        }
+        let Ok(limits) = server.limits(task.volume) else {
+            return sum;
+        };
+        let pieces = split::again(&limits, std::mem::take(&mut refused));
+        running.inner().job.commands += pieces.len() as u64 - 1;
+        pieces.into_iter().rev().for_each(|piece| rest.push_front(piece));
+        sum.failure = None;
+        while let Some(piece) = rest.pop_front() {
+            let Some(handle) = begin(&server.engine, running, task, &piece) else {
+                sum.failure = Some((BlkStatus::Aborted, None));
+                return sum;
+            };
+            let part = once(running, &piece, handle).await;
+            sum.bytes += part.bytes;
+            sum.commands_done += part.commands_done;
+            if part.failure.is_some() {
+                (sum.failure, refused) = (part.failure, piece);
+                break;
+            }
+        }
+    }
+    sum
 }
 
 fn failed(inner: &Inner, status: BlkStatus) -> End {
@@ -362,7 +436,7 @@ fn failed(inner: &Inner, status: BlkStatus) -> End {
     }
     let error = ApiError::of_status("the copy", status);
     End::Failed(match status {
-        BlkStatus::CopyMaxBytes | BlkStatus::CopyMaxSegmentBytes | BlkStatus::CopyMaxSegments => {
+        status if status.is_copy_limit() => {
             error.hint("raise the limit with `ublk set`, or let the copy be split")
         }
         BlkStatus::NotSupp => error.hint("copies are switched off: `ublk set -n ID copy=memcpy`"),

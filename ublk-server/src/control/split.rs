@@ -60,9 +60,18 @@ pub(crate) fn split(
         let error = ApiError::of_status("the copy", BlkStatus::CopyOverlap);
         return Err(error.hint("a destination may overlap neither a source nor another destination"));
     }
+    Ok(cut(limits, (0u32..).zip(whole.segments)))
+}
+
+/// Cuts a command anew that limits have been lowered for since.
+pub(crate) fn again(limits: &Limits, piece: Piece) -> Vec<Piece> {
+    cut(limits, piece.origins.into_iter().zip(piece.command.segments))
+}
+
+fn cut(limits: &Limits, segments: impl Iterator<Item = (u32, CopySegment)>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut piece = Piece::default();
-    for (origin, segment) in (0u32..).zip(whole.segments) {
+    for (origin, segment) in segments {
         let mut rest = segment;
         while !rest.source.is_empty() {
             let full = piece.command.segments.len() >= limits.copy_max_segments as usize;
@@ -80,7 +89,7 @@ pub(crate) fn split(
     if !piece.origins.is_empty() {
         pieces.push(piece);
     }
-    Ok(pieces)
+    pieces
 }
 
 /// The length of the next part of a segment. A part that is not the last ends at a map block of the destination
@@ -159,6 +168,17 @@ mod tests {
             .collect();
         assert!(ends.len() >= 5, "{ends:?}");
         assert!(ends[..ends.len() - 1].iter().all(|end| end.is_multiple_of(8)), "{ends:?}");
+    }
+
+    #[test]
+    fn a_command_is_cut_again_for_lower_limits() {
+        let asked = [bytes(0, 3 << 20, 1 << 30), bytes(8 << 20, 4 << 20, 2 << 30)];
+        let before = check(&limits(Bytes::mib(128), Bytes::mib(16), 128), &asked);
+        assert_eq!(before.len(), 1);
+        let lower = limits(Bytes::mib(1), Bytes::kib(512), 1);
+        let whole = check(&lower, &asked);
+        assert_eq!(again(&lower, before[0].clone()), whole);
+        assert_eq!(again(&lower, whole[9].clone()), [whole[9].clone()], "what fits stays as it is");
     }
 
     #[test]

@@ -109,7 +109,8 @@ fn no_core_dump() {
 fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
-        .max_blocking_threads(16)
+        // A copy job waits on one for its helper process: more than as many jobs as may run, for the requests beside them.
+        .max_blocking_threads(128)
         .thread_name("ublk-control")
         .enable_all()
         .build()
