@@ -130,6 +130,13 @@ copied $((1 * mib + 512)) $mib $((9 * mib))
 check "host: the disk is as it has to be" as_model
 timeout 60 ublk set -n "$id" copy=remap
 
+# The judge of any disk, on the block device.
+check "every clause holds that selftest can see" timeout 120 ublk selftest --target "$disk" --scratch 0+8M
+fresh
+timeout 120 ublk selftest --target "$disk" >"$work/judged" || bail "selftest without a scratch range"
+check "without a scratch range it writes nothing" as_model
+check "and says what it left out" grep -q 'SKIP needs --scratch' "$work/judged"
+
 # Limits: at the limit is accepted, beyond it is refused as one command and split otherwise.
 timeout 60 ublk set -n "$id" copy-max-bytes=256K copy-max-segment-bytes=64K copy-max-segments=4
 equal "limits are set live" "$(ublk info -n "$id" --json | number copy_max_segments)" 4

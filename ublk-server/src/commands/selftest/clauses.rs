@@ -1,7 +1,7 @@
 //! The clauses of SEMANTICS.md that can be seen from outside, one function each, named by their numbers.
 
 use super::Failure;
-use super::target::Target;
+use super::target::{Done, Target};
 
 /// The least scratch range: sixteen areas of 64 KiB.
 pub(super) const SCRATCH_MIN: u64 = 16 * AREA;
@@ -28,7 +28,7 @@ pub(super) struct Clause {
 
 /// A target and the range that may be overwritten.
 pub(super) struct Bench {
-    pub(super) target: Target,
+    pub(super) target: Box<dyn Target>,
     pub(super) start: u64,
     pub(super) length: u64,
 }
@@ -90,7 +90,7 @@ pub(super) const CLAUSES: [Clause; 11] = [
 
 impl Bench {
     fn block(&self) -> u64 {
-        self.target.disk.logical_block_size.0
+        self.target.shape().logical_block
     }
 
     /// The first byte of an area.
@@ -132,8 +132,8 @@ fn copies(bench: &Bench) -> Result<Verdict, Failure> {
     bench.fill(bench.area(2), AREA, 2)?;
     match bench.target.copy(&[(bench.area(0), AREA, bench.area(2))], false, false)? {
         Err(code) => refused(&code),
-        Ok(job) if job.bytes != AREA => {
-            Ok(Verdict::Broken(format!("success with {} of {AREA} bytes", job.bytes)))
+        Ok(Done { bytes, .. }) if bytes != AREA => {
+            Ok(Verdict::Broken(format!("success with {bytes} of {AREA} bytes")))
         }
         Ok(_) => {
             bench.all(&[(bench.area(2), &source, "the destination"), (bench.area(0), &source, "the source")])
@@ -198,13 +198,8 @@ fn fast_only(bench: &Bench) -> Result<Verdict, Failure> {
     // One block off the map block: not possible without moving, unless a block is all there is to share.
     match bench.target.copy(&[(bench.area(0), length, bench.area(2) + block)], false, true)? {
         Err(_) => bench.all(&[(bench.area(2), &before, "after a refusal the destination")]),
-        Ok(job) => {
-            let moved =
-                ["moved_mode_bytes", "moved_incongruent_bytes", "moved_head_tail_bytes", "bounced_bytes"];
-            let bytes: u64 = moved.iter().map(|name| job.ledger.counter(name)).sum();
-            if bytes > 0 {
-                return Ok(Verdict::Broken(format!("{bytes} bytes were moved")));
-            }
+        Ok(Done { moved, .. }) if moved > 0 => Ok(Verdict::Broken(format!("{moved} bytes were moved"))),
+        Ok(_) => {
             let end = usize::try_from(length).unwrap_or(usize::MAX);
             bench.all(&[(bench.area(2) + block, &source[..end], "the destination")])
         }
@@ -212,25 +207,19 @@ fn fast_only(bench: &Bench) -> Result<Verdict, Failure> {
 }
 
 fn readable(bench: &Bench) -> Result<Verdict, Failure> {
-    let (disk, block) = (&bench.target.disk, bench.block());
+    let (shape, block) = (bench.target.shape(), bench.block());
     bench.target.read(0, block)?;
-    bench.target.read(disk.size.0 - block, block)?;
-    let limits = &disk.limits;
-    let usable = limits.copy_max_segments > 0
-        && limits.copy_max_bytes.0 >= block
-        && limits.copy_max_segment_bytes.0 >= block;
-    Ok(if usable {
-        Verdict::Holds
-    } else {
-        Verdict::Broken(format!("limits that allow no copy: {limits:?}"))
-    })
+    bench.target.read(shape.size - block, block)?;
+    let usable =
+        shape.copy_max_segments > 0 && shape.copy_max_bytes >= block && shape.copy_max_segment_bytes >= block;
+    Ok(if usable { Verdict::Holds } else { Verdict::Broken(format!("limits that allow no copy: {shape:?}")) })
 }
 
 fn segments(bench: &Bench) -> Result<Verdict, Failure> {
     let block = bench.block();
-    let most = u64::from(bench.target.disk.limits.copy_max_segments);
+    let most = u64::from(bench.target.shape().copy_max_segments);
     let half = bench.length / 2;
-    if (most + 1) * block > half || (most + 1) * block > bench.target.disk.limits.copy_max_bytes.0 {
+    if (most + 1) * block > half || (most + 1) * block > bench.target.shape().copy_max_bytes {
         let need = 2 * (most + 1) * block;
         return Ok(Verdict::Skipped(format!(
             "needs a scratch range of {need} bytes and copy_max_bytes of half of it"
@@ -249,7 +238,7 @@ fn segments(bench: &Bench) -> Result<Verdict, Failure> {
 }
 
 fn malformed(bench: &Bench) -> Result<Verdict, Failure> {
-    let (block, end) = (bench.block(), bench.target.disk.size.0);
+    let (block, end) = (bench.block(), bench.target.shape().size);
     let (from, to) = (bench.area(0), bench.area(2));
     let cases = [
         ("no segment", vec![]),
@@ -276,7 +265,7 @@ fn unchanged(bench: &Bench) -> Result<Verdict, Failure> {
     let before = bench.fill(bench.area(2), AREA, 12)?;
     // A good segment before the one for which the command is refused.
     let list =
-        [(bench.area(0), block, bench.area(2)), (bench.target.disk.size.0, block, bench.area(2) + block)];
+        [(bench.area(0), block, bench.area(2)), (bench.target.shape().size, block, bench.area(2) + block)];
     match bench.target.copy(&list, false, false)? {
         Ok(_) => Ok(Verdict::Broken("a source beyond the end is accepted".to_string())),
         Err(_) => bench.all(&[(bench.area(2), &before, "the destination")]),

@@ -1,7 +1,7 @@
 //! `ublk selftest --target`: the clauses against a disk, reported as TAP or JSON.
 
 use super::clauses::{Bench, CLAUSES, SCRATCH_MIN, Verdict};
-use super::target::Target;
+use super::target::{self, Shape};
 use super::{Failure, json, print};
 use crate::cli::Span;
 use serde::Serialize;
@@ -26,9 +26,9 @@ struct Line {
 
 /// Runs every clause; those that write only with a scratch range, whose contents are lost.
 pub(super) fn run(text: &str, scratch: Option<Span>, as_json: bool) -> Result<String, Failure> {
-    let target = Target::open(text)?;
-    let disk = target.disk.name.clone();
-    let (start, length) = range(&target, scratch)?;
+    let target = target::open(text)?;
+    let disk = target.shape().name.clone();
+    let (start, length) = range(target.shape(), scratch)?;
     let bench = Bench { target, start, length };
     let mut clauses = Vec::new();
     for clause in &CLAUSES {
@@ -55,11 +55,11 @@ pub(super) fn run(text: &str, scratch: Option<Span>, as_json: bool) -> Result<St
 }
 
 /// The scratch range; nothing when none was given.
-fn range(target: &Target, scratch: Option<Span>) -> Result<(u64, u64), Failure> {
+fn range(shape: &Shape, scratch: Option<Span>) -> Result<(u64, u64), Failure> {
     let Some(Span { source, length, destination }) = scratch else {
         return Ok((0, 0));
     };
-    let (size, block) = (target.disk.size.0, target.disk.physical_block_size.0);
+    let (size, block) = (shape.size, shape.physical_block);
     let inside = source.0.checked_add(length.0).is_some_and(|end| end <= size);
     if destination.is_some() || !inside || length.0 < SCRATCH_MIN || !source.0.is_multiple_of(block) {
         let why = format!(

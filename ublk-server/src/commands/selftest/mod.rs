@@ -5,6 +5,8 @@ mod clauses;
 mod doctor;
 mod judge;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use super::{Exit, Failure, json, print};
 use crate::cli::SelftestArgs;

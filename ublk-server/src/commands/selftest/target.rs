@@ -16,43 +16,108 @@ use std::time::{Duration, Instant};
 const COPY_MAX: Duration = Duration::from_secs(60);
 /// The largest piece of data in one request to the API.
 const PIECE: u64 = 1 << 20;
+/// The counters of bytes that a copy has moved.
+const MOVED: [&str; 4] =
+    ["moved_mode_bytes", "moved_incongruent_bytes", "moved_head_tail_bytes", "bounced_bytes"];
 
-/// A disk behind a control API, and its block device when that was named.
-pub(super) struct Target {
-    client: Client,
-    pub(super) disk: Disk,
-    node: Option<File>,
+/// What the clauses are run against.
+pub(super) trait Target {
+    /// What does not change while the clauses run.
+    fn shape(&self) -> &Shape;
+
+    /// # Errors
+    /// The disk cannot be read there.
+    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, Failure>;
+
+    /// # Errors
+    /// The disk cannot be written there.
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Failure>;
+
+    /// Sends one copy command of segments (source, length, destination), in bytes, and waits for its end.
+    ///
+    /// # Errors
+    /// The command cannot be sent, or does not end. One that is refused or fails is an [`Outcome`].
+    fn copy(&self, segments: &[(u64, u64, u64)], fua: bool, fast_only: bool) -> Result<Outcome, Failure>;
+}
+
+/// A disk as the clauses see it, in bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) name: String,
+    pub(super) size: u64,
+    pub(super) logical_block: u64,
+    pub(super) physical_block: u64,
+    pub(super) copy_max_bytes: u64,
+    pub(super) copy_max_segment_bytes: u64,
+    pub(super) copy_max_segments: u32,
+}
+
+/// A copy command that was done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    /// The bytes it says it copied.
+    pub(super) bytes: u64,
+    /// The bytes that were moved rather than remapped.
+    pub(super) moved: u64,
 }
 
 /// How a command ended: done, or the code of its failure.
-pub(super) type Outcome = Result<Job, String>;
+pub(super) type Outcome = Result<Done, String>;
 
-impl Target {
-    /// `unix:SOCK` is the first disk of a pool, through its control API; `/dev/ublkbN` is a disk of this program,
-    /// its data through the block device.
-    pub(super) fn open(text: &str) -> Result<Self, Failure> {
-        if let Some(socket) = text.strip_prefix("unix:") {
-            let client = Client::new(Path::new(socket));
-            let disks: Vec<Disk> = client.call("GET", "/v1/disks")?;
-            let disk = disks.into_iter().next();
-            let disk = disk.ok_or_else(|| Failure::failed(format!("{socket}: the pool has no disk")))?;
-            return Ok(Self { client, disk, node: None });
-        }
-        let named: Named = text.parse().map_err(|_| unknown(text))?;
-        if !text.starts_with("/dev/ublkb") {
-            return Err(unknown(text));
-        }
-        let served = locate::served(&State::open()?, &named)?;
-        let node = File::options().read(true).write(true).open(text);
-        let node = node.map_err(|error| Failure::failed(format!("{text}: {error}")))?;
-        Ok(Self { disk: served.disk()?, client: served.client, node: Some(node) })
+/// A disk behind a control API, and its block device when that was named.
+struct Served {
+    client: Client,
+    shape: Shape,
+    node: Option<File>,
+}
+
+/// `unix:SOCK` is the first disk of a pool, through its control API; `/dev/ublkbN` is a disk of this program, its data
+/// through the block device.
+///
+/// # Errors
+/// There is no such disk, or nobody answers for it.
+pub(super) fn open(text: &str) -> Result<Box<dyn Target>, Failure> {
+    if let Some(socket) = text.strip_prefix("unix:") {
+        let client = Client::new(Path::new(socket));
+        let disks: Vec<Disk> = client.call("GET", "/v1/disks")?;
+        let disk = disks.into_iter().next();
+        let disk = disk.ok_or_else(|| Failure::failed(format!("{socket}: the pool has no disk")))?;
+        return Ok(Box::new(Served { client, shape: shape(disk), node: None }));
     }
+    let named: Named = text.parse().map_err(|_| unknown(text))?;
+    if !text.starts_with("/dev/ublkb") {
+        return Err(unknown(text));
+    }
+    let served = locate::served(&State::open()?, &named)?;
+    let node = File::options().read(true).write(true).open(text);
+    let node = node.map_err(|error| Failure::failed(format!("{text}: {error}")))?;
+    Ok(Box::new(Served { shape: shape(served.disk()?), client: served.client, node: Some(node) }))
+}
 
+fn shape(disk: Disk) -> Shape {
+    Shape {
+        size: disk.size.0,
+        logical_block: disk.logical_block_size.0,
+        physical_block: disk.physical_block_size.0,
+        copy_max_bytes: disk.limits.copy_max_bytes.0,
+        copy_max_segment_bytes: disk.limits.copy_max_segment_bytes.0,
+        copy_max_segments: disk.limits.copy_max_segments,
+        name: disk.name,
+    }
+}
+
+impl Served {
     fn path(&self, rest: &str) -> String {
-        format!("/v1/disks/{}{rest}", self.disk.name)
+        format!("/v1/disks/{}{rest}", self.shape.name)
+    }
+}
+
+impl Target for Served {
+    fn shape(&self) -> &Shape {
+        &self.shape
     }
 
-    pub(super) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
+    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
         let mut data = Vec::new();
         if let Some(node) = &self.node {
             data.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
@@ -72,7 +137,7 @@ impl Target {
         Ok(data)
     }
 
-    pub(super) fn write(&self, offset: u64, data: &[u8]) -> Result<(), Failure> {
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Failure> {
         if let Some(node) = &self.node {
             let written = node.write_all_at(data, offset);
             return written.map_err(|error| Failure::failed(format!("write at {offset}: {error}")));
@@ -87,13 +152,7 @@ impl Target {
         Ok(())
     }
 
-    /// Sends one copy command of segments (source, length, destination) and waits for its end.
-    pub(super) fn copy(
-        &self,
-        segments: &[(u64, u64, u64)],
-        fua: bool,
-        fast_only: bool,
-    ) -> Result<Outcome, Failure> {
+    fn copy(&self, segments: &[(u64, u64, u64)], fua: bool, fast_only: bool) -> Result<Outcome, Failure> {
         let segment = |(source, length, destination): &(u64, u64, u64)| Segment {
             from: None,
             source: Bytes(*source),
@@ -121,7 +180,10 @@ impl Target {
             job = self.client.call("GET", &self.path(&format!("/copies/{}", job.id)))?;
         }
         Ok(match (job.state, &job.error) {
-            (JobState::Done, _) => Ok(job),
+            (JobState::Done, _) => {
+                let moved = MOVED.iter().map(|name| job.ledger.counter(name)).sum();
+                Ok(Done { bytes: job.bytes, moved })
+            }
             (_, Some(error)) => Err(error.code.clone()),
             (_, None) => Err("cancelled".to_string()),
         })
