@@ -100,6 +100,12 @@ impl Target {
         Ok(Self { kind: Kind::Host(file), size, name: path.display().to_string() })
     }
 
+    /// A file as it is, for tests.
+    #[cfg(test)]
+    pub(super) fn of_file(file: File, size: u64) -> Self {
+        Self { kind: Kind::Host(file), size, name: "a file".to_string() }
+    }
+
     /// Does one command and counts it.
     pub(super) fn copy(
         &self,
