@@ -31,7 +31,8 @@ add --size 256M || bail "a disk is added"
 	job "one queue, psync, 512 B" ioengine=psync bs=512 size=256k offset=4m
 	job "one queue, io_uring, 512 B to 1 MiB" "$sizes" size=24m offset=8m
 	job "one queue, through the page cache" ioengine=psync direct=0 bsrange=512-64k size=8m offset=40m end_fsync=1
-	job "one queue, with discards" ioengine=psync rw=randtrimwrite bs=16k size=4m offset=64m
+	# At an offset beyond its size fio 3.33 does nothing in such a job, and calls it a success.
+	job "one queue, with discards" ioengine=psync rw=randtrimwrite bs=16k size=4m
 } >"$work/one.fio"
 fio_jobs "$work/one.fio"
 timeout 60 ublk del -n "$id"
@@ -46,7 +47,7 @@ equal "the kernel has four queues" "$(find "/sys/block/ublkb$id/mq" -mindepth 1 
 	job "four queues, io_uring, 512 B to 1 MiB" "$sizes" size=24m offset=48m
 	job "four queues, sequential, 1 MiB" rw=write bs=1m iodepth=4 size=32m offset=80m
 	job "four queues, reads and writes" rw=randrw bs=8k size=6m offset=120m
-	job "four queues, with discards" rw=randtrimwrite bs=16k iodepth=1 size=4m offset=128m
+	job "four queues, with discards" rw=randtrimwrite bs=16k iodepth=1 size=4m
 } >"$work/four.fio"
 fio_jobs "$work/four.fio"
 timeout 60 ublk del -n "$id"

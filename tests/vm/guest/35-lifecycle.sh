@@ -58,7 +58,9 @@ panic() {
 	check "panic in $thread: the server ends" ended 15 "$server"
 	over "panic in $thread"
 	# `ublk del`, the cause for the driver's thread, goes on without the server, and the log goes with the pool.
-	if [ "$thread" != driver ]; then
+	if [ "$thread" = driver ]; then
+		check "panic in driver: del names the cause" grep -q 'panic in thread' "$work/cause.log"
+	else
 		check "panic in $thread: the log names the cause" \
 			grep -q -E 'panic in thread [^ ]+ at [a-z/.-]+\.rs:[0-9]+' "$log"
 		check "panic in $thread: ublk log shows it" grep -q 'panic in thread' <(ublk log -n "$id")

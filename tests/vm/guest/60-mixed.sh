@@ -1,5 +1,4 @@
 # limit: 300
-# long: yes
 # needs: fio http-unix
 # All at the same time: two disks of a pool under fio, copies within and between them, limits and modes that change
 # under the copies, and in the end one disk is deleted while the other works on.
@@ -16,7 +15,7 @@ for disk in "$one" "$two"; do put "$work/data" $((128 * mib)); done
 
 # Each verifies its own half of a disk.
 for disk in "$one" "$two"; do
-	timeout -k 5 120 fio --name=verify --filename="$disk" --rw=randrw --bssplit=512/20:4k/50:64k/30 --size=24m \
+	timeout -k 5 120 fio --name=verify --filename="$disk" --allow_file_create=0 --rw=randrw --bssplit=512/20:4k/50:64k/30 --size=24m \
 		--ioengine=io_uring --iodepth=8 --direct=1 --verify=crc32c --verify_fatal=1 --verify_backlog=128 --loops=20 \
 		--time_based --runtime=25 --minimal >"$work/fio.${disk##*/}" 2>&1 &
 	fios+=($!)
@@ -69,7 +68,7 @@ disk=$two id=$two_id
 load 60 || bail "fio runs on the second disk"
 doomed=$fio
 disk=$one id=$one_id
-timeout -k 5 120 fio --name=verify --filename="$one" --rw=randrw --bs=4k --size=16m --ioengine=io_uring --iodepth=8 \
+timeout -k 5 120 fio --name=verify --filename="$one" --allow_file_create=0 --rw=randrw --bs=4k --size=16m --ioengine=io_uring --iodepth=8 \
 	--direct=1 --verify=crc32c --verify_fatal=1 --verify_backlog=128 --time_based --runtime=10 --minimal \
 	>"$work/fio.log" 2>&1 &
 other=$!

@@ -50,10 +50,12 @@ zeroes() { get "$work/held" "$1" "$2" && cmp -n "$2" "$work/held" /dev/zero; }
 # wrote. One run, since fio starts slowly in a guest.
 fio_jobs() {
 	local name error
-	timeout -k 5 300 fio --minimal --filename="$disk" "$1" >"$work/fio.log" 2>"$work/fio.err"
+	timeout -k 5 300 fio --minimal --allow_file_create=0 --filename="$disk" "$1" >"$work/fio.log" 2>"$work/fio.err"
 	while read -r name; do
-		# In the terse form the job's name is the third word and its error the fifth, for each of its clones.
-		error=$(awk -F ';' -v name="$name" '$3 == name { print $5 }' "$work/fio.log" | sort -u)
+		# In the terse form the job's name is the third word, its error the fifth and what it wrote the 47th; clones
+		# of a job have a line each.
+		error=$(awk -F ';' -v name="$name" '$3 == name { print $5 ($47 > 0 ? "" : " and nothing written") }' \
+			"$work/fio.log" | sort -u)
 		[ "$error" = 0 ] || cat "$work/fio.err"
 		equal "fio: $name" "${error:-did not run}" 0
 	done < <(sed -n '/^\[global\]/d; s/^\[\(.*\)\]$/\1/p' "$1")
@@ -64,14 +66,18 @@ fio_jobs() {
 load() {
 	local seconds=$1
 	shift
-	timeout -k 5 $((seconds + 60)) fio --name=load --filename="$disk" --rw=randrw --bs=4k --size=64m \
-		--direct=1 --ioengine=io_uring --iodepth=16 --time_based --runtime="$seconds" --minimal "$@" \
+	unloaded=$(written)
+	# A disk that is gone by then must not become a file.
+	timeout -k 5 $((seconds + 60)) fio --name=load --filename="$disk" --allow_file_create=0 \
+		--rw=randrw --bs=4k --size=64m --direct=1 --ioengine=io_uring --iodepth=16 --time_based --runtime="$seconds" --minimal "$@" \
 		>"$work/load.log" 2>&1 &
 	fio=$!
 	# Past the start of fio itself, which takes a while.
-	within 20 busy || { cat "$work/load.log"; return 1; }
+	within 60 busy || { cat "$work/load.log"; return 1; }
 }
-busy() { [ "$(awk '{ print $5 }' "/sys/block/ublkb$id/stat")" -gt 100 ]; }
+# The writes that the kernel has counted on $disk.
+written() { awk '{ print $5 }' "/sys/block/ublkb$id/stat"; }
+busy() { [ "$(written)" -gt $((unloaded + 100)) ]; }
 
 # ended SECONDS PID: does the process end in time?
 ended() { within "$1" gone "$2"; }
