@@ -9,6 +9,7 @@ use std::path::Path;
 pub mod buffer;
 pub mod file;
 pub mod ram;
+mod stream;
 
 pub(crate) use buffer::Buffer;
 pub use file::FileStore;

@@ -4,6 +4,7 @@
 //! a physical block by one plan only, the one that allocated it, and frees it only when no plan reads it; a trim
 //! names free blocks. So nobody else touches the bytes of a step while it runs, except to read what is only read.
 
+use super::stream;
 use emulation::{PhysSector, Sectors, StoreRange};
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::io::Errno;
@@ -89,7 +90,7 @@ impl RamStore {
             from.start + from.len <= to.start || to.start + to.len <= from.start,
             "{from:?} overlaps {to:?}"
         );
-        self.bytes_mut(to).copy_from_slice(self.bytes(from));
+        stream::copy(self.bytes_mut(to), self.bytes(from));
     }
 
     /// Zeroes to the store.
