@@ -11,6 +11,7 @@ use crate::redo::{Commit, RedoLog};
 use crate::request::{Request, RequestId, VolumeId};
 use crate::status::BlkStatus;
 use crate::time::Instant;
+use crate::timing::Timing;
 use crate::units::{Bytes, PhysSector, Sector, SectorRange, Sectors};
 use smallvec::SmallVec;
 use std::fmt::Debug;
@@ -98,7 +99,7 @@ pub struct Plan {
     pub request: RequestId,
     /// Whose buffer the port offsets mean.
     pub port: PortKind,
-    /// The earliest time at which its completion may be handed to the door.
+    /// The earliest time at which it may be finished: whoever executed it keeps it back until then.
     pub not_before: Instant,
     /// What it is about, in logical terms.
     pub link: Link,
@@ -207,6 +208,9 @@ pub enum Control {
     RemoveVolume(VolumeId),
     /// New limits and copy mode for a volume, for requests begun from now on. The geometry stays.
     SetLimits(VolumeId, Limits),
+    /// How long a volume takes from now on, validated; `None`: as long as the machine takes. Plans that are under way
+    /// keep their instant.
+    SetTiming(VolumeId, Option<Box<Timing>>),
 }
 
 /// A pool of volumes: one stack of layers over one store.

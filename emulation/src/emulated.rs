@@ -111,7 +111,7 @@ impl Emulated {
             Phase::Read(len) => copy.piece(len).0,
             Phase::Write(_) | Phase::Flush => copy.volume,
         };
-        let inner = self.inner.begin(cx, Request { id, volume, op, flags: Flags::NONE });
+        let inner = self.inner.begin(cx, Request { id, volume, op, flags: Flags::INSIDE });
         self.route(cx, inner, out);
     }
 
@@ -249,7 +249,7 @@ impl BlockDevice for Emulated {
                     }
                 }
             }
-            Control::AddVolume(..) | Control::SetLimits(..) => {}
+            Control::AddVolume(..) | Control::SetLimits(..) | Control::SetTiming(..) => {}
         }
         let mut out = Out::new();
         let inner = self.inner.control(cx, control);

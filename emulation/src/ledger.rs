@@ -3,6 +3,7 @@
 
 use crate::device::{Plan, PortKind, Step};
 use crate::request::{Op, VolumeId};
+use crate::timing::Lateness;
 use crate::units::{Bytes, Sectors};
 
 /// Why a copy moved bytes.
@@ -154,6 +155,8 @@ impl Ledger {
 pub struct Ledgers {
     pool: Ledger,
     volumes: Vec<Ledger>,
+    /// How well the deadlines of the timing models were kept.
+    pub lateness: Lateness,
 }
 
 impl Ledgers {

@@ -8,6 +8,7 @@
 
 pub mod alloc;
 pub mod copy;
+pub mod delayed;
 pub mod device;
 pub mod emulated;
 pub mod identity;
@@ -21,6 +22,7 @@ pub mod redo;
 pub mod request;
 pub mod status;
 pub mod time;
+pub mod timing;
 pub mod units;
 
 pub use device::{

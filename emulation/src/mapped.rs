@@ -357,6 +357,7 @@ impl BlockDevice for Mapped {
                     volume.limits = limits;
                 }
             }
+            Control::SetTiming(..) => {}
         }
         self.settle(cx, &mut out);
         out

@@ -6,6 +6,7 @@ use crate::limits::{self, Limits};
 use crate::redo::RedoLog;
 use crate::request::{Request, RequestId, VolumeId};
 use crate::time::Instant;
+use crate::timing::Lateness;
 use smallvec::smallvec;
 
 /// A pool of volumes.
@@ -69,6 +70,11 @@ impl Pool {
     /// The counters of a volume. A door adds what only it can see.
     pub fn ledger(&mut self, volume: VolumeId) -> &mut Ledger {
         self.ledgers.of(volume)
+    }
+
+    /// How well the deadlines of the timing models were kept.
+    pub fn lateness(&self) -> &Lateness {
+        &self.ledgers.lateness
     }
 
     /// How the store's space is used.

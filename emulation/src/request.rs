@@ -48,6 +48,8 @@ impl Flags {
     pub const APPEND: Self = Self(8);
     /// A copy whose ranges may overlap: an overlapped block ends with old data or that of a contributing source.
     pub const MAY_OVERLAP: Self = Self(16);
+    /// A part of a request that the device carries out by itself: its data does not take the link to the host.
+    pub const INSIDE: Self = Self(32);
 
     /// True when every flag of `other` is set.
     pub const fn has(self, other: Self) -> bool {

@@ -154,6 +154,8 @@ pub struct Options {
     pub apart: bool,
     /// Only contents and answers are looked at, not who names which block.
     pub blind: bool,
+    /// Volumes take time.
+    pub timed: bool,
 }
 
 impl Options {
@@ -211,6 +213,7 @@ impl Options {
             io_max: None,
             apart: false,
             blind: false,
+            timed: prng.one_in(3),
         };
         options.narrow_to_stack();
         options

@@ -2,6 +2,7 @@
 
 use super::options::{Options, Stack};
 use super::world::World;
+use emulation::delayed::Delayed;
 use emulation::emulated::Emulated;
 use emulation::identity::Identity;
 use emulation::mapped::Mapped;
@@ -45,17 +46,24 @@ impl Rig {
 }
 
 fn build(options: &Options) -> Box<dyn BlockDevice> {
-    let base: Box<dyn BlockDevice> = match options.stack {
-        Stack::Mapped => Box::new(Mapped::new(options.mapped_config())),
-        Stack::Identity => Box::new(Identity::new(options.held_max.is_some())),
-    };
-    Box::new(Emulated::new(base))
+    Box::new(Emulated::new(Box::new(Delayed::new(base(options)))))
 }
 
 fn recover(options: &Options, image: &Image) -> Box<dyn BlockDevice> {
+    Box::new(Emulated::new(Box::new(Delayed::new(recovered(options, image)))))
+}
+
+fn base(options: &Options) -> Box<dyn BlockDevice> {
     match options.stack {
-        Stack::Mapped => Box::new(Emulated::new(Box::new(Mapped::recover(options.mapped_config(), image)))),
-        Stack::Identity => build(options),
+        Stack::Mapped => Box::new(Mapped::new(options.mapped_config())),
+        Stack::Identity => Box::new(Identity::new(options.held_max.is_some())),
+    }
+}
+
+fn recovered(options: &Options, image: &Image) -> Box<dyn BlockDevice> {
+    match options.stack {
+        Stack::Mapped => Box::new(Mapped::recover(options.mapped_config(), image)),
+        Stack::Identity => base(options),
     }
 }
 

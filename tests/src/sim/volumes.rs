@@ -2,7 +2,9 @@
 
 use super::workload::targets;
 use super::world::{Live, Tally, World};
-use emulation::{Control, Limits, VolumeId};
+use emulation::timing::profile::PROFILES;
+use emulation::timing::{Latency, Timing};
+use emulation::{Control, Limits, Nanos, VolumeId};
 
 impl World<'_> {
     pub(super) fn set_limits(&mut self) -> Result<(), String> {
@@ -46,7 +48,23 @@ impl World<'_> {
         } else {
             self.tallies.remove(&id);
         }
-        self.call(|pool, now| pool.control(now, Control::AddVolume(id, limits)))
+        self.call(|pool, now| pool.control(now, Control::AddVolume(id, limits)))?;
+        if !self.options.timed {
+            return Ok(());
+        }
+        let timing = Box::new(self.draw_timing());
+        self.trace.line(|| format!("timing of v{}: {timing:?}", id.0));
+        self.call(|pool, now| pool.control(now, Control::SetTiming(id, Some(timing))))
+    }
+
+    /// A ready timing, at times with a short queue, and latencies for what needs no plan.
+    fn draw_timing(&mut self) -> Timing {
+        let mut timing = self.prng.pick(&PROFILES).timing();
+        timing.queue_depth = self.prng.one_in(2).then_some(2);
+        timing.latency.flush = Latency::Normal { mean: Nanos(50_000), deviation: Nanos(20_000) };
+        timing.latency.report_zones = Latency::Fixed(Nanos(1_000));
+        timing.seed = self.prng.next();
+        timing
     }
 
     pub(super) fn remove_volume(&mut self) -> Result<(), String> {

@@ -311,7 +311,7 @@ impl BlockDevice for WrongDevice {
                     limits.copy_mode = CopyMode::Remap;
                 }
             }
-            Control::RemoveVolume(_) => {}
+            Control::RemoveVolume(_) | Control::SetTiming(..) => {}
         }
         let removal = matches!(control, Control::RemoveVolume(_));
         let mut answers = self.inner.control(cx, control);
