@@ -1,0 +1,106 @@
+//! Zones by their number of live pages, and the oldest first for each number: among zones with the same live share the
+//! oldest has the highest score, so that only one zone for each number has to be looked at.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The mark of a zone that is not full.
+const NOT_FULL: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(in crate::gc) struct Aged {
+    zones: Vec<Zone>,
+    lists: Vec<List>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    live: u32,
+    newest: u64,
+}
+
+/// The zones with one number of live pages, and entries of zones that had it once.
+#[derive(Debug, Default)]
+struct List {
+    /// (time of the newest page, zone).
+    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Zones that have it now.
+    count: usize,
+    /// `(1 - u) / (1 + u)`.
+    weight: f64,
+}
+
+impl Aged {
+    pub(in crate::gc) fn new(zones: u32, zone_pages: u32) -> Self {
+        let pages = f64::from(zone_pages);
+        let list =
+            |live| List { weight: (pages - f64::from(live)) / (pages + f64::from(live)), ..List::default() };
+        Self {
+            zones: vec![Zone { live: NOT_FULL, newest: 0 }; zones as usize],
+            lists: (0..=zone_pages).map(list).collect(),
+        }
+    }
+
+    pub(in crate::gc) fn add(&mut self, zone: u32, live: u32, newest: u64) {
+        self.zones[zone as usize] = Zone { live, newest };
+        self.enter(zone);
+    }
+
+    pub(in crate::gc) fn shrunk(&mut self, zone: u32, live: u32) {
+        let full = &mut self.zones[zone as usize];
+        if full.live != NOT_FULL {
+            self.lists[full.live as usize].count -= 1;
+            full.live = live;
+            self.enter(zone);
+        }
+    }
+
+    /// The zone of highest score. Of several, the one with the fewest live pages, then the lowest number.
+    pub(in crate::gc) fn take(&mut self, now: u64) -> Option<u32> {
+        let mut best: Option<(f64, u32)> = None;
+        for (live, list) in (0u32..).zip(&mut self.lists) {
+            let Some((newest, zone)) = list.oldest(live, &self.zones) else { continue };
+            let score = list.weight * super::super::geometry::to_f64(now - newest);
+            if best.is_none_or(|(highest, _)| score > highest) {
+                best = Some((score, zone));
+            }
+        }
+        let (_, zone) = best?;
+        let taken = &mut self.zones[zone as usize];
+        self.lists[taken.live as usize].count -= 1;
+        taken.live = NOT_FULL;
+        Some(zone)
+    }
+
+    fn enter(&mut self, zone: u32) {
+        /// Below this, what is left behind costs less than looking for it.
+        const SMALL: usize = 64;
+        let Zone { live, newest } = self.zones[zone as usize];
+        let list = &mut self.lists[live as usize];
+        list.count += 1;
+        list.heap.push(Reverse((newest, zone)));
+        if list.heap.len() > SMALL + 2 * list.count {
+            let zones = &self.zones;
+            list.heap.retain(|&Reverse((newest, zone))| zones[zone as usize].is(live, newest));
+        }
+    }
+}
+
+impl Zone {
+    fn is(self, live: u32, newest: u64) -> bool {
+        self.live == live && self.newest == newest
+    }
+}
+
+impl List {
+    /// Drops entries of zones that went on, up to the first that is still here.
+    fn oldest(&mut self, live: u32, zones: &[Zone]) -> Option<(u64, u32)> {
+        while let Some(&Reverse((newest, zone))) = self.heap.peek() {
+            if zones[zone as usize].is(live, newest) {
+                return Some((newest, zone));
+            }
+            self.heap.pop();
+        }
+        None
+    }
+}
