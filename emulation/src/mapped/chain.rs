@@ -212,6 +212,8 @@ impl Mapped {
     ) {
         self.parking.leave(change.ticket);
         self.reserved -= change.reserved;
+        // What it reserved and did not need is there for others.
+        self.given_back |= change.reserved > 0;
         let stale = self.stale(&self.chains[&id]);
         let next = if status.is_ok() && !stale {
             let progress = change.progress;
@@ -365,9 +367,12 @@ impl Mapped {
     fn space_is_coming(&mut self, cx: &mut Cx<'_>, lack: Lack, out: &mut Out) -> bool {
         let commit = self.space.held_blocks() > 0 && self.commit_is_coming(cx, out);
         let live = match lack {
-            Lack::Room | Lack::Log => false,
+            Lack::Log => false,
+            // Live plans may need less than they reserve: two of the same unmapped blocks map them once.
+            Lack::Room => self.reserved > 0,
             Lack::Blocks => !self.live.is_empty(),
         };
-        commit || self.trim_running || live
+        // Queued or under way: a trim that is only queued begins before this call is over.
+        commit || self.space.trimming_blocks() > 0 || live
     }
 }

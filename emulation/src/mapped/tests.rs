@@ -205,6 +205,36 @@ fn a_copied_hole_unmaps_its_destination() {
 }
 
 #[test]
+fn blocks_that_two_live_writes_reserve_are_mapped_once() {
+    let mut disk = Disk::new(4 * MIB, 64, Cache::None);
+    let begin = |disk: &mut Disk, id, start| {
+        let op = Op::Write(range(start, 64));
+        let request = Request { id: RequestId(id), volume: V, op, flags: Flags::NONE };
+        disk.pool.begin(Instant::ORIGIN, request).remove(0)
+    };
+    let (_, Next::Run(first)) = begin(&mut disk, 1, 0) else { panic!("there is room for one") };
+    assert!(matches!(begin(&mut disk, 2, 0), (RequestId(2), Next::Wait)));
+    assert!(matches!(begin(&mut disk, 3, 64), (RequestId(3), Next::Wait)));
+    let io = disk.execute(&first, &mut [1; 64]);
+    let mut answers = disk.pool.finish(Instant::ORIGIN, first, io);
+    answers.sort_by_key(|(id, _)| *id);
+    let [
+        (RequestId(1), Next::Done(one)),
+        (RequestId(2), Next::Run(second)),
+        (RequestId(3), Next::Done(three)),
+    ] = &mut answers[..]
+    else {
+        panic!("{answers:?}")
+    };
+    assert_eq!((one.status, three.status), (BlkStatus::Ok, BlkStatus::NoSpc));
+    let io = disk.execute(second, &mut [2; 64]);
+    let (_, Next::Run(second)) = answers.swap_remove(1) else { unreachable!() };
+    disk.pool.finish(Instant::ORIGIN, second, io);
+    assert_eq!(disk.read(0, 64), [2; 64]);
+    disk.pool.check().unwrap();
+}
+
+#[test]
 fn the_cap_refuses_growth_and_never_an_overwrite() {
     let mut disk = Disk::new(4 * MIB, 64, Cache::None);
     assert!(disk.write(0, 64, 1).status.is_ok());
