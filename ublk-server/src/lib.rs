@@ -8,6 +8,7 @@ pub mod control;
 pub mod debug;
 pub mod engine;
 pub mod logging;
+pub mod nvme;
 pub mod options;
 pub mod server;
 pub mod signals;

@@ -6,7 +6,7 @@ use super::runner::Door;
 use crate::debug::{self, ThreadKind};
 use emulation::{BlkStatus, Completion, Flags, Op, Request, RequestId, SectorRange, VolumeId};
 use std::collections::HashMap;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 /// How a call ended.
 #[derive(Debug)]
@@ -25,7 +25,25 @@ pub(crate) struct Call {
     pub(crate) op: Op,
     pub(crate) flags: Flags,
     pub(crate) data: Option<Vec<u8>>,
-    pub(crate) reply: oneshot::Sender<CallResult>,
+    pub(crate) reply: Reply,
+}
+
+/// Who is answered. Whoever it is may have gone; the answer is lost then, as it should.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// One who waits for this answer alone.
+    One(oneshot::Sender<CallResult>),
+    /// A queue, by its own number for the call.
+    Queue(u64, mpsc::UnboundedSender<(u64, CallResult)>),
+}
+
+impl Reply {
+    fn send(self, result: CallResult) {
+        match self {
+            Self::One(one) => drop(one.send(result)),
+            Self::Queue(number, queue) => drop(queue.send((number, result))),
+        }
+    }
 }
 
 /// The calls that a worker has.
@@ -39,7 +57,7 @@ pub(crate) struct CallDoor {
 struct Live {
     range: Option<SectorRange>,
     data: Option<Vec<u8>>,
-    reply: oneshot::Sender<CallResult>,
+    reply: Reply,
 }
 
 impl Door for CallDoor {
@@ -75,8 +93,7 @@ impl Door for CallDoor {
             | Op::ReportZones { .. } => data.is_none(),
         };
         if !fits {
-            // Who asked may have gone; the answer is lost then, as it should.
-            let _ = reply.send(CallResult { completion: Completion::refused(BlkStatus::Inval), data });
+            reply.send(CallResult { completion: Completion::refused(BlkStatus::Inval), data });
             return None;
         }
         self.live.insert(id, Live { range, data, reply });
@@ -100,7 +117,6 @@ impl Door for CallDoor {
 
     fn complete(&mut self, _ring: &mut Ring, id: RequestId, completion: Completion) {
         let live = self.live.remove(&id).expect("a call is answered once");
-        // Who asked may have gone; the answer is lost then, as it should.
-        let _ = live.reply.send(CallResult { completion, data: live.data });
+        live.reply.send(CallResult { completion, data: live.data });
     }
 }

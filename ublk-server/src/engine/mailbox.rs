@@ -40,10 +40,16 @@ impl Mailbox {
     }
 
     pub(crate) fn post(&self, message: Message) {
+        self.post_all([message]);
+    }
+
+    /// Posts messages with one wake-up.
+    pub(crate) fn post_all(&self, more: impl IntoIterator<Item = Message>) {
         let first = {
             let mut messages = self.messages.lock().expect("a panic ends the process");
-            messages.push(message);
-            messages.len() == 1
+            let first = messages.is_empty();
+            messages.extend(more);
+            first && !messages.is_empty()
         };
         // Whoever found mail before this one has written, or is about to.
         if first {

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, mpsc};
 use std::thread::JoinHandle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 mod calls;
@@ -24,7 +25,7 @@ pub(crate) mod runner;
 mod tests;
 
 pub use calls::CallResult;
-use calls::{Call, CallDoor};
+use calls::{Call, CallDoor, Reply};
 use ring::Ring;
 use runner::Runner;
 
@@ -89,6 +90,43 @@ impl CallHandle {
     /// Waits for the answer.
     pub async fn result(self) -> CallResult {
         self.reply.await.expect("a worker answers every call")
+    }
+}
+
+/// The answers of a queue of calls, by the numbers that [`CallQueue::push`] was given.
+pub type CallAnswers = UnboundedReceiver<(u64, CallResult)>;
+
+/// A queue of calls. All of them go to one worker, in batches.
+#[derive(Debug)]
+pub struct CallQueue {
+    engine: Arc<Engine>,
+    owner: Owner,
+    mailbox: Arc<Mailbox>,
+    sender: UnboundedSender<(u64, CallResult)>,
+    calls: Vec<Message>,
+}
+
+impl CallQueue {
+    /// Adds a request to the batch. `number` comes back with the answer; `data` is as for [`Engine::begin_call`].
+    pub fn push(
+        &mut self,
+        number: u64,
+        volume: VolumeId,
+        op: Op,
+        flags: Flags,
+        data: Option<Vec<u8>>,
+    ) -> RequestId {
+        let id = self.owner.request(self.engine.next_call.fetch_add(1, Ordering::Relaxed));
+        let reply = Reply::Queue(number, self.sender.clone());
+        self.calls.push(Message::Call(Call { id, volume, op, flags, data, reply }));
+        id
+    }
+
+    /// Hands the batch to the worker.
+    pub fn submit(&mut self) {
+        if !self.calls.is_empty() {
+            self.mailbox.post_all(self.calls.drain(..));
+        }
     }
 }
 
@@ -169,8 +207,19 @@ impl Engine {
         let owner = self.workers[worker];
         let id = owner.request(self.next_call.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
-        self.send(owner, Message::Call(Call { id, volume, op, flags, data, reply: sender }));
+        let call = Call { id, volume, op, flags, data, reply: Reply::One(sender) };
+        self.send(owner, Message::Call(call));
         CallHandle { id, reply }
+    }
+
+    /// A queue of calls for a door that has many under way at a time. Its worker is the next in turn.
+    pub fn call_queue(self: &Arc<Self>) -> (CallQueue, CallAnswers) {
+        let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.workers.len();
+        let owner = self.workers[worker];
+        let mailbox = self.mailbox(owner.0.into()).expect("a worker is registered");
+        let (sender, answers) = unbounded_channel();
+        let queue = CallQueue { engine: Arc::clone(self), owner, mailbox, sender, calls: Vec::new() };
+        (queue, answers)
     }
 
     /// Does a request and waits for its answer.
