@@ -2,10 +2,12 @@
 //! add a disk carries. Everything here has been validated once, by [`PoolConfig::check`] and
 //! [`DiskConfig::limits`]; the rooms behind the door only assert.
 
+use crate::nvme::wire::fabrics::NQN_MAX;
 use crate::units::{optional_size, size};
 use emulation::limits::LimitsError;
 use emulation::{Bytes, CopyMode, Limits, Sectors};
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Where a pool's bytes live.
@@ -148,8 +150,28 @@ pub struct DiskConfig {
     pub copy_max_segments: u32,
     /// A device that its owner may control without being root.
     pub unprivileged: bool,
-    /// No block device: the control API is the only door.
+    /// No block device: the control API and NVMe/TCP are the only doors.
     pub no_ublk: bool,
+    /// The NVMe/TCP door that serves it too, the same for all disks of a pool that have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvme: Option<NvmeConfig>,
+}
+
+/// An NVMe/TCP door.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvmeConfig {
+    /// Where it listens; port 0: any free one.
+    pub listen: SocketAddr,
+    /// Where the discovery controller listens alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery: Option<SocketAddr>,
+    /// The hosts that may connect, by NQN; none: any.
+    #[serde(default)]
+    pub allow_hosts: Vec<String>,
+    /// Addresses that other machines reach are meant.
+    #[serde(default)]
+    pub allow_remote: bool,
 }
 
 impl Default for DiskConfig {
@@ -168,6 +190,7 @@ impl Default for DiskConfig {
             copy_max_segments: 128,
             unprivileged: false,
             no_ublk: false,
+            nvme: None,
         }
     }
 }
@@ -201,6 +224,15 @@ pub enum ConfigError {
     /// An option that another choice excludes.
     #[error("{0}")]
     Excluded(&'static str),
+    /// An address that other machines reach.
+    #[error(
+        "{0} {1}: other machines reach this address\nuse 127.0.0.1, or add --allow-remote: there is neither \
+             authentication nor encryption"
+    )]
+    Remote(&'static str, SocketAddr),
+    /// No name of a host.
+    #[error("allow-host \"{0}\": the NQN of a host begins with \"nqn.\" and has at most {NQN_MAX} bytes")]
+    Nqn(String),
     /// A size that is no multiple of the map block or zero.
     #[error("{0} {1}: must be a multiple of the map block, {2}, and not 0")]
     Blocks(&'static str, Bytes, Bytes),
@@ -291,6 +323,7 @@ impl DiskConfig {
         if size > SIZE_MAX {
             return Err(ConfigError::TooLarge(size));
         }
+        self.nvme.as_ref().map_or(Ok(()), NvmeConfig::check)?;
         if self.no_ublk && (self.unprivileged || self.id.is_some()) {
             return Err(ConfigError::Excluded(
                 "--no-ublk makes no block device: -n and --unprivileged do not apply",
@@ -302,6 +335,22 @@ impl DiskConfig {
             ));
         }
         Ok(())
+    }
+}
+
+impl NvmeConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        for (what, address) in [("nvme-tcp", Some(self.listen)), ("discovery", self.discovery)] {
+            if let Some(address) = address.filter(|address| !self.allow_remote && !address.ip().is_loopback())
+            {
+                return Err(ConfigError::Remote(what, address));
+            }
+        }
+        let wrong = |host: &&String| !host.starts_with("nqn.") || host.len() > NQN_MAX;
+        match self.allow_hosts.iter().find(wrong) {
+            Some(host) => Err(ConfigError::Nqn(host.clone())),
+            None => Ok(()),
+        }
     }
 }
 

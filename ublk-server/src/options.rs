@@ -2,12 +2,13 @@
 //! configuration.
 
 use crate::config::{
-    CacheMode, ConfigError, CopyModeName, DEFAULT_CACHE_SIZE, DiskConfig, PoolConfig, PoolType,
+    CacheMode, ConfigError, CopyModeName, DEFAULT_CACHE_SIZE, DiskConfig, NvmeConfig, PoolConfig, PoolType,
 };
 use crate::units::{optional_size, parse_size};
 use clap::Args;
 use emulation::Bytes;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Reads a switch that may carry a value, as other programs write it: `0` or `1`.
@@ -121,11 +122,32 @@ pub struct AddOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffered_io: Option<bool>,
 
-    /// Make no block device: the control API is the only door. Needs neither root nor the driver
+    /// Make no block device: the control API and NVMe/TCP are the only doors. Needs neither root nor the driver
     #[arg(long, num_args = 0..=1, default_missing_value = "1", value_parser = switch, value_name = "0|1",
-          help_heading = "Disk")]
+          help_heading = "Doors")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_ublk: Option<bool>,
+
+    /// Serve the disk over NVMe/TCP too, as a namespace of its pool's subsystem; port 0 is any free one
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Doors")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvme_tcp: Option<SocketAddr>,
+
+    /// Serve a discovery controller at an address of its own [default: only at that of --nvme-tcp]
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Doors")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discovery: Option<SocketAddr>,
+
+    /// The NVMe hosts that may connect, by NQN; may be repeated [default: any]
+    #[arg(long, value_name = "NQN", num_args = 1.., help_heading = "Doors")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_host: Vec<String>,
+
+    /// Let NVMe/TCP listen at addresses that other machines reach: there is neither authentication nor encryption
+    #[arg(long, num_args = 0..=1, default_missing_value = "1", value_parser = switch, value_name = "0|1",
+          help_heading = "Doors")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_remote: Option<bool>,
 
     /// A device for a user who is not root; the driver must allow it
     #[arg(long, num_args = 0..=1, default_missing_value = "1", value_parser = switch, value_name = "0|1",
@@ -211,6 +233,10 @@ impl AddOptions {
             cache_size: self.cache_size.or(other.cache_size),
             buffered_io: self.buffered_io.or(other.buffered_io),
             no_ublk: self.no_ublk.or(other.no_ublk),
+            nvme_tcp: self.nvme_tcp.or(other.nvme_tcp),
+            discovery: self.discovery.or(other.discovery),
+            allow_host: if self.allow_host.is_empty() { other.allow_host } else { self.allow_host },
+            allow_remote: self.allow_remote.or(other.allow_remote),
             unprivileged: self.unprivileged.or(other.unprivileged),
             compatible: self.compatible,
         }
@@ -241,7 +267,28 @@ impl AddOptions {
             copy_max_segments: self.copy_max_segments.unwrap_or(default.copy_max_segments),
             unprivileged: self.unprivileged.unwrap_or(false),
             no_ublk: self.no_ublk.unwrap_or(false),
+            nvme: self.nvme()?,
         })
+    }
+
+    /// The NVMe/TCP door they describe.
+    fn nvme(&self) -> Result<Option<NvmeConfig>, ConfigError> {
+        let Some(listen) = self.nvme_tcp else {
+            let more =
+                self.discovery.is_some() || !self.allow_host.is_empty() || self.allow_remote == Some(true);
+            return match more {
+                true => Err(ConfigError::Excluded(
+                    "--discovery, --allow-host and --allow-remote are for NVMe/TCP: give --nvme-tcp ADDR:PORT",
+                )),
+                false => Ok(None),
+            };
+        };
+        Ok(Some(NvmeConfig {
+            listen,
+            discovery: self.discovery,
+            allow_hosts: self.allow_host.clone(),
+            allow_remote: self.allow_remote.unwrap_or(false),
+        }))
     }
 
     /// The new pool they describe; its name is empty when none was given. `available` is the memory that is.
@@ -337,6 +384,10 @@ impl AddOptions {
             cache_size: Some(pool.cache_size),
             buffered_io: Some(pool.buffered),
             no_ublk: Some(disk.no_ublk),
+            nvme_tcp: disk.nvme.as_ref().map(|nvme| nvme.listen),
+            discovery: disk.nvme.as_ref().and_then(|nvme| nvme.discovery),
+            allow_host: disk.nvme.as_ref().map(|nvme| nvme.allow_hosts.clone()).unwrap_or_default(),
+            allow_remote: disk.nvme.as_ref().map(|nvme| nvme.allow_remote),
             unprivileged: Some(disk.unprivileged),
             compatible: CompatibleOptions::default(),
         }

@@ -24,10 +24,10 @@ fn help_is_what_it_was() {
 fn what_is_not_there_is_not_offered() {
     let env = Env::new();
     let help = env.ok(&["add", "--help"]);
-    for later in ["--zone", "--latency", "nvme", "recover", "--append"] {
+    for later in ["--zone", "--latency", "recover", "--append"] {
         assert!(!help.contains(later), "{later}");
     }
-    for later in ["--zoned", "--user-recovery", "--nvme-tcp", "--latency"] {
+    for later in ["--zoned", "--user-recovery", "--latency"] {
         let output = env.ublk(&["add", later]);
         assert_eq!(output.code, 2, "{output:?}");
         assert!(output.stderr.contains("unexpected argument"), "{output:?}");

@@ -2,7 +2,7 @@
 
 use super::{Failure, json, locate};
 use crate::cli::InfoArgs;
-use crate::control::api::PoolView;
+use crate::control::api::{NvmeView, PoolView};
 use crate::options::AddOptions;
 use crate::state::State;
 use std::fmt::Write;
@@ -19,6 +19,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<String, Failure> {
         return toml::to_string(&options).map_err(|error| Failure::failed(error.to_string()));
     }
     let mut out = String::new();
+    let nvme = disk.nvme.as_ref().map(nvme).unwrap_or_default();
     let path = disk.path.map_or("none".to_string(), |path| path.display().to_string());
     let backing = match &pool.config.path {
         Some(path) => format!("{} {}", disk.kind.name(), path.display()),
@@ -48,5 +49,22 @@ pub(super) fn run(args: &InfoArgs) -> Result<String, Failure> {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{key:<24}{value}");
     }
+    for (key, value) in nvme {
+        let _ = writeln!(out, "{key:<24}{value}");
+    }
     Ok(out)
+}
+
+/// The lines of a disk that is served over NVMe/TCP.
+fn nvme(nvme: &NvmeView) -> Vec<(&'static str, String)> {
+    let discovery = nvme.discovery.map_or("at the same address".to_string(), |address| address.to_string());
+    let hosts = nvme.hosts.iter().map(|host| format!("{} ({} queues)", host.nqn, host.queues));
+    vec![
+        ("nvme-tcp", nvme.listen.to_string()),
+        ("discovery", discovery),
+        ("nvme subsystem", nvme.nqn.clone()),
+        ("nvme namespace", format!("{}, uuid {}", nvme.nsid, nvme.uuid)),
+        ("nvme hosts", hosts.collect::<Vec<_>>().join(" ")),
+        ("nvme bytes", format!("{} received, {} sent", nvme.received_bytes, nvme.sent_bytes)),
+    ]
 }

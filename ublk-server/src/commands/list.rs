@@ -121,6 +121,15 @@ fn without_device(out: &mut String, row: &Row) {
     let state = row.state.to_ascii_uppercase();
     // Writing to a string cannot fail.
     let _ = writeln!(out, "{name}: no block device pool {pool} daemon pid {} state {state}", row.pid);
+    nvme(out, row);
+}
+
+/// The namespace that a disk is, if it is one.
+fn nvme(out: &mut String, row: &Row) {
+    if let Some(nvme) = row.disk.as_ref().and_then(|disk| disk.nvme.as_ref()) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "\tnvme-tcp {} nsid {} {}", nvme.listen, nvme.nsid, nvme.nqn);
+    }
 }
 
 /// The lines that other programs' scripts take apart: pid is the 7th word of the second line; state the 9th, or
@@ -166,6 +175,7 @@ fn device(out: &mut String, row: &Row, info: &DeviceInfo, format: ListFormat) {
         let _ = writeln!(out, "\tqueue {queue}: tid {tid} affinity({})", affinity(*tid));
     }
     target(out, row);
+    nvme(out, row);
 }
 
 fn target(out: &mut String, row: &Row) {

@@ -8,6 +8,7 @@ use emulation::ledger::Ledger;
 use emulation::{BlkStatus, Bytes, Usage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// The largest body of a request and the largest piece of data: 1 MiB.
@@ -105,10 +106,43 @@ pub struct Disk {
     pub pid: u32,
     /// The queue threads, by queue.
     pub queue_tids: Vec<i32>,
+    /// The namespace that it is over NVMe/TCP; none without that door.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvme: Option<NvmeView>,
     /// What can change while it runs.
     pub limits: LimitsView,
     /// The configuration that makes it again.
     pub config: DiskConfig,
+}
+
+/// A disk over NVMe/TCP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NvmeView {
+    /// Where hosts connect.
+    pub listen: SocketAddr,
+    /// Where the discovery controller listens alone.
+    pub discovery: Option<SocketAddr>,
+    /// The subsystem of the pool.
+    pub nqn: String,
+    /// The number of the namespace.
+    pub nsid: u32,
+    /// Its UUID.
+    pub uuid: String,
+    /// The connected hosts.
+    pub hosts: Vec<NvmeHost>,
+    /// Bytes received by the door, for all disks of the pool, without those of TCP and below.
+    pub received_bytes: u64,
+    /// Bytes sent by the door.
+    pub sent_bytes: u64,
+}
+
+/// A connected host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NvmeHost {
+    /// Its name.
+    pub nqn: String,
+    /// Its queues, with the admin queue.
+    pub queues: usize,
 }
 
 /// What can change while a disk runs.

@@ -1,6 +1,7 @@
 //! The disks of a server: making them, finding them, changing them, taking them away.
 
 use super::StartConfig;
+use super::nvme::NvmeDoor;
 use super::pool::{self, Parts};
 use crate::config::{CacheMode, DiskConfig, PoolConfig, PoolType};
 use crate::control::api::{ApiError, Disk, LimitsPatch, LimitsView, PoolView, Stats};
@@ -26,6 +27,7 @@ pub struct Server {
     pool: PoolConfig,
     default_size: Bytes,
     disks: Mutex<Disks>,
+    nvme: NvmeDoor,
     /// Held while a disk is made or taken away, which waits for the driver.
     changes: Mutex<()>,
     stop: OwnedFd,
@@ -77,6 +79,7 @@ impl Server {
             pool: config.pool.clone(),
             default_size,
             disks: Mutex::default(),
+            nvme: NvmeDoor::new(config.pool.clone()),
             changes: Mutex::default(),
             stop,
             runtime,
@@ -108,8 +111,11 @@ impl Server {
             false => record,
         };
         self.engine.control(Control::AddVolume(volume, limits.clone()));
-        match self.publish(&config, volume, limits, force, &mut record) {
+        match self.publish(&config, volume, limits.clone(), force, &mut record) {
             Ok(ublk) => {
+                if config.nvme.is_some() {
+                    self.nvme.add(volume, &record.name, &limits);
+                }
                 let entry = Entry { volume, id: record.id, config, ublk };
                 tracing::info!("disk {} is ready", record.name);
                 let disk = self.describe(&record.name, &entry);
@@ -119,6 +125,7 @@ impl Server {
             }
             Err(error) => {
                 tracing::error!("disk {}: {}", record.name, error.message);
+                self.nvme.remove(volume);
                 self.engine.control(Control::RemoveVolume(volume));
                 if named {
                     self.forget(&record.name);
@@ -167,6 +174,9 @@ impl Server {
         force: bool,
         record: &mut DiskRecord,
     ) -> Result<Option<UblkDisk>, ApiError> {
+        if let Some(nvme) = &config.nvme {
+            self.nvme.open(&self.engine, nvme)?;
+        }
         if config.no_ublk {
             return Ok(None);
         }
@@ -215,6 +225,7 @@ impl Server {
         let (name, found) = self.find(key)?;
         self.jobs.cancel_of(&self.engine, found.volume);
         let entry = self.disks().by_name.remove(&name).expect("found under the lock for changes");
+        self.nvme.remove(entry.volume);
         let stopped = entry.ublk.map_or(Ok(()), UblkDisk::stop);
         self.engine.control(Control::RemoveVolume(entry.volume));
         let result = match stopped {
@@ -310,7 +321,8 @@ impl Server {
             .map_err(|error| ApiError::from_lines(400, "bad-request", &error.to_string()))?;
         entry.config = config;
         let view = limits_view(&limits);
-        self.engine.control(Control::SetLimits(found.volume, limits));
+        self.engine.control(Control::SetLimits(found.volume, limits.clone()));
+        self.nvme.set_limits(found.volume, &name, &limits);
         tracing::info!("disk {name}: limits of copies changed to {view:?}");
         Ok(view)
     }
@@ -352,6 +364,7 @@ impl Server {
             cache: self.pool.cache,
             pid: std::process::id(),
             queue_tids: entry.ublk.as_ref().map(UblkDisk::queue_tids).unwrap_or_default(),
+            nvme: self.nvme.view(entry.volume),
             limits: limits_view(&limits),
             config: DiskConfig {
                 id: entry.id,

@@ -1,6 +1,7 @@
 //! The server: one process for each pool, which serves its disks and the control API.
 
 mod disks;
+mod nvme;
 mod pool;
 mod run;
 mod spawn;
