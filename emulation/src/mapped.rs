@@ -23,6 +23,7 @@ mod chain;
 mod claim;
 mod flush;
 mod link;
+mod recover;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use chain::Chain;
 use claim::BlockClaim;
 use flush::Flushes;
 use link::Change;
+pub use recover::ImageError;
 use space::{Space, count};
 
 /// The group of the allocator: made on first use, dropped when empty.
@@ -44,6 +46,12 @@ pub enum Cache {
     /// Acknowledged changes become durable by a flush. The device writes its cache back by itself when more
     /// than `held_max` of blocks are held back for the durable image.
     Volatile {
+        /// The most sectors held back.
+        held_max: Sectors,
+    },
+    /// Every acknowledged change is durable, since each ends with a flush. What is held back is as with
+    /// [`Cache::Volatile`].
+    WriteThrough {
         /// The most sectors held back.
         held_max: Sectors,
     },
@@ -93,6 +101,8 @@ pub struct Mapped {
     live: BTreeMap<PlanId, Work>,
     /// Blocks that live plans will map beyond what is mapped.
     reserved: u64,
+    /// Redo records that live plans will append.
+    promised: u64,
     flushes: Flushes,
     trim_running: bool,
     /// A commit, a trim or a removal gave something back since the parked links were last tried.
@@ -141,15 +151,16 @@ impl Mapped {
         assert!(config.cap.0.is_multiple_of(block) && config.physical.0.is_multiple_of(block));
         assert!(config.cap <= config.physical);
         let group = GROUP.whole_sectors().0 / block;
-        let volatile = matches!(config.cache, Cache::Volatile { .. });
+        let imaged = config.cache != Cache::None;
         Self {
             config,
             volumes: Vec::new(),
-            space: Space::new(config.physical.0 / block, group, config.cap.0 / block, volatile, config.trim),
+            space: Space::new(config.physical.0 / block, group, config.cap.0 / block, imaged, config.trim),
             parking: Parking::new(),
             chains: BTreeMap::new(),
             live: BTreeMap::new(),
             reserved: 0,
+            promised: 0,
             flushes: Flushes::default(),
             trim_running: false,
             given_back: false,
@@ -158,26 +169,6 @@ impl Mapped {
             #[cfg(feature = "canary")]
             canary: None,
         }
-    }
-
-    /// A pool as its durable image has it: each volume with its limits and its map.
-    pub fn recover(config: MappedConfig, image: &[(VolumeId, Limits, Vec<MapChange>)]) -> Self {
-        let mut device = Self::new(config);
-        let mut references: RangeMap<u32> = RangeMap::new();
-        for (id, limits, changes) in image {
-            device.add_volume(*id, limits.clone());
-            let volume = device.volumes[id.index()].volume.as_mut().expect("just added");
-            for change in changes {
-                let Some(physical) = change.physical else { continue };
-                let len = count(&change.logical);
-                volume.map.insert(change.logical.clone(), Physical(physical), &mut |piece| {
-                    panic!("two entries of the image name logical blocks {:?}", piece.range)
-                });
-                references.update(physical..physical + len, &mut |_, n| Some(n.unwrap_or(0) + 1));
-            }
-        }
-        device.space.adopt(&references);
-        device
     }
 
     /// A pool with a known mistake.
@@ -193,8 +184,17 @@ impl Mapped {
         self.config.map_block.0
     }
 
-    fn volatile(&self) -> bool {
-        matches!(self.config.cache, Cache::Volatile { .. })
+    /// The most sectors held back for the durable image, if there is one.
+    fn held_max(&self) -> Option<Sectors> {
+        match self.config.cache {
+            Cache::None => None,
+            Cache::Volatile { held_max } | Cache::WriteThrough { held_max } => Some(held_max),
+        }
+    }
+
+    /// True when there is a durable image beside the map.
+    fn imaged(&self) -> bool {
+        self.held_max().is_some()
     }
 
     fn volume(&self, id: VolumeId) -> Option<&Volume> {

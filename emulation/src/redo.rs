@@ -1,6 +1,7 @@
 //! What is recorded of changes: redo records, one for each change as it is committed, and commits, which
 //! make a whole image durable.
 
+use crate::limits::Limits;
 use crate::request::VolumeId;
 use std::fmt::Debug;
 use std::ops::Range;
@@ -27,6 +28,20 @@ pub struct Commit {
     pub sequence: u64,
 }
 
+/// What a pool goes on from after its server died or the host went down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// The volumes that exist. What is said of others belongs to volumes that are gone.
+    pub volumes: Vec<(VolumeId, Limits)>,
+    /// The maps as the last commit made them durable; no two entries overlap.
+    pub entries: Vec<MapChange>,
+    /// The redo records up to this number are in them.
+    pub sequence: u64,
+    /// The later records with their numbers, in order; none after the host went down, as the data that they name may
+    /// be lost.
+    pub records: Vec<(u64, MapChange)>,
+}
+
 /// How full a redo log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
@@ -41,12 +56,14 @@ pub enum Fill {
 /// Where changes are recorded in the order in which they take effect, before a block that they free can be
 /// allocated again.
 pub trait RedoLog: Debug + Send {
-    /// Records a change and gives its number. Room for the records of every change whose plan is live was
-    /// there when [`RedoLog::fill`] last said other than [`Fill::Full`].
+    /// Records a change and gives its number. The caller has kept within [`RedoLog::room`].
     fn append(&mut self, change: &MapChange) -> u64;
 
     /// How full it is.
     fn fill(&self) -> Fill;
+
+    /// Records for which there is room, those that live plans will append included.
+    fn room(&self) -> u64;
 
     /// The number of the last record, 0 for none.
     fn last(&self) -> u64;
@@ -69,6 +86,10 @@ impl RedoLog for NoLog {
 
     fn fill(&self) -> Fill {
         Fill::Low
+    }
+
+    fn room(&self) -> u64 {
+        u64::MAX
     }
 
     fn last(&self) -> u64 {

@@ -99,6 +99,13 @@ canaries! {
         "an abort ends what waits", Outside(Wrong::AbortIgnored), crowd, 1, "abort";
     log_dropped_early:
         "redo records are kept until durable", Outside(Wrong::LogDroppedEarly), volatile, 1, "were dropped";
+    log_not_replayed:
+        "after a server's death the log is replayed", Outside(Wrong::LogNotReplayed), killed, 1, "allowed";
+    log_cut:
+        "and the log to its last record", Outside(Wrong::LogCut), killed, 1, "allowed";
+    replay_is_durable:
+        "(b) what is durable is not used after a replay either", Outside(Wrong::ReplayIsDurable), killed, 1, "the durable image names";
+        "(e) what was replayed is made durable by a flush", Outside(Wrong::ReplayIsDurable), killed_blind, 1, "after a crash";
     fua_ignored:
         "FUA is durable when answered", Outside(Wrong::FuaIgnored), volatile, 1, "durable image";
     swapped:
@@ -155,6 +162,19 @@ fn volatile(options: &mut Options) {
     options.ops = Operations { copy: 10, flush: 4, ..options.ops };
     options.fua = Ratio::new(1, 8);
     options.crash = Ratio::new(1, 400);
+}
+
+/// The server dies often, and the host at times.
+fn killed(options: &mut Options) {
+    volatile(options);
+    options.kill = Ratio::new(1, 100);
+    options.crash = Ratio::new(1, 1000);
+}
+
+fn killed_blind(options: &mut Options) {
+    killed(options);
+    options.crash = Ratio::new(1, 200);
+    options.blind = true;
 }
 
 fn volatile_blind(options: &mut Options) {

@@ -179,8 +179,11 @@ impl Mapped {
             if self.blocked(ticket, &claim) {
                 return self.park(id, ticket, claim, Why::Claim);
             }
-            if cx.log.fill() == Fill::Full {
-                if self.commit_is_coming(cx, out) {
+            let records = self.promised + shape.records_max(&claim.blocks());
+            if cx.log.fill() == Fill::Full || cx.log.room() < records {
+                // A commit drops what is recorded; what live plans will record has to come first.
+                let droppable = cx.log.last() > self.flushes.sequence();
+                if (droppable && self.commit_is_coming(cx, out)) || self.promised > 0 {
                     return self.park(id, ticket, claim, Why::Space(Lack::Log));
                 }
                 return self.end(id, BlkStatus::IoErr);
@@ -214,6 +217,7 @@ impl Mapped {
         self.reserved -= change.reserved;
         // What it reserved and did not need is there for others.
         self.given_back |= change.reserved > 0;
+        self.promised -= change.records();
         let stale = self.stale(&self.chains[&id]);
         let next = if status.is_ok() && !stale {
             let progress = change.progress;
@@ -232,10 +236,10 @@ impl Mapped {
         let mut next = self.parking.parked_from(Parking::<BlockClaim>::FIRST);
         while let Some((ticket, id, claim)) = next {
             let wanting = match self.chains[&id].state {
-                State::Parked(_, Why::Space(Lack::Room | Lack::Log)) => !self.given_back,
-                State::Parked(_, Why::Claim | Why::Space(Lack::Blocks)) | State::Live | State::Committing => {
-                    false
-                }
+                State::Parked(_, Why::Space(Lack::Room)) => !self.given_back,
+                State::Parked(_, Why::Claim | Why::Space(Lack::Blocks | Lack::Log))
+                | State::Live
+                | State::Committing => false,
             };
             if !wanting && !self.blocked(ticket, claim) {
                 self.parking.unpark(ticket);
@@ -355,7 +359,12 @@ impl Mapped {
     }
 
     fn complete(&mut self, cx: &mut Cx<'_>, id: RequestId, out: &mut Out) -> Next {
-        if self.volatile() && self.chains[&id].request.flags.has(Flags::FUA) {
+        let durable = match self.config.cache {
+            Cache::None => false,
+            Cache::Volatile { .. } => self.chains[&id].request.flags.has(Flags::FUA),
+            Cache::WriteThrough { .. } => true,
+        };
+        if durable {
             self.chain(id).state = State::Committing;
             return self.join_flush(cx, id, out);
         }

@@ -41,6 +41,16 @@ impl Flushes {
         self.removed.push(volume);
     }
 
+    /// The durable image has the redo records up to this number.
+    pub(super) fn recovered(&mut self, sequence: u64) {
+        self.sequence = sequence;
+    }
+
+    /// The last redo record in the durable image.
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     pub(super) fn awaited_by(&self, id: RequestId) -> bool {
         self.next.contains(&id) || self.running.as_ref().is_some_and(|running| running.waiters.contains(&id))
     }
@@ -52,7 +62,7 @@ impl Flushes {
 
 impl Mapped {
     pub(super) fn begin_flush(&mut self, cx: &mut Cx<'_>, id: RequestId, out: &mut Out) -> Next {
-        if !self.volatile() || (!self.flushes.running() && !self.is_dirty()) {
+        if !self.imaged() || (!self.flushes.running() && !self.is_dirty()) {
             return Next::Done(Completion::ok(Bytes(0)));
         }
         self.join_flush(cx, id, out)
@@ -107,7 +117,7 @@ impl Mapped {
 
     /// True when a commit runs that will give back what is held now, started here if need be.
     pub(super) fn commit_is_coming(&mut self, cx: &mut Cx<'_>, out: &mut Out) -> bool {
-        if !self.volatile() {
+        if !self.imaged() {
             return false;
         }
         if !self.flushes.running() && self.may_write_back(cx.now) {
@@ -129,7 +139,7 @@ impl Mapped {
     }
 
     fn needs_write_back(&self, cx: &Cx<'_>) -> bool {
-        let Cache::Volatile { held_max } = self.config.cache else {
+        let Some(held_max) = self.held_max() else {
             return false;
         };
         let log = cx.log.fill() != Fill::Low && cx.log.last() > self.flushes.sequence;

@@ -29,6 +29,15 @@ impl Shape {
             Self::Copy(_, link) => link.destination,
         }
     }
+
+    /// The most redo records of a link of this shape over `blocks`.
+    pub(super) fn records_max(&self, blocks: &Blocks) -> u64 {
+        match self {
+            Self::Unmap(_) => 1,
+            Self::Copy(_, CopyLink { way: Way::Remap, .. }) => count(blocks).min(LINK_EXTENTS_MAX as u64),
+            Self::Write(_) | Self::Zero(_) | Self::ZeroPart(_) | Self::Copy(..) => count(blocks),
+        }
+    }
 }
 
 /// What building a link gives.
@@ -86,6 +95,11 @@ enum To {
 }
 
 impl Change {
+    /// Redo records that its commit appends.
+    pub(super) fn records(&self) -> u64 {
+        self.puts.len() as u64
+    }
+
     /// Physical blocks of which it holds a reference.
     pub(super) fn shared_runs(&self) -> impl Iterator<Item = Blocks> + '_ {
         self.puts.iter().filter_map(|put| match put.to {
@@ -199,6 +213,7 @@ impl Mapped {
             self.space.pin(run.clone());
         }
         self.reserved += draft.reserved;
+        self.promised += draft.puts.len() as u64;
         let plan = self.plan(id, port, Link { volume, source, destination }, draft.steps);
         let change = Change {
             ticket,
@@ -217,7 +232,7 @@ impl Mapped {
 
     /// Switches the map to what the plan made.
     pub(super) fn commit_change(&mut self, cx: &mut Cx<'_>, change: Change) {
-        let volatile = self.volatile();
+        let imaged = self.imaged();
         let mut replaced = Pins::new();
         for put in change.puts {
             let len = count(&put.logical);
@@ -238,7 +253,7 @@ impl Mapped {
                 Some(first) => volume.map.insert(put.logical.clone(), Physical(first), &mut take),
                 None => volume.map.remove(put.logical.clone(), &mut take),
             }
-            if volatile {
+            if imaged {
                 volume.dirty.insert(put.logical.clone(), (), &mut |_| {});
             }
             cx.log.append(&MapChange { volume: change.volume, logical: put.logical, physical });

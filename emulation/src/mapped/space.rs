@@ -70,11 +70,15 @@ impl Space {
         }
     }
 
-    /// The maps of a durable image name these blocks, so often.
-    pub(super) fn adopt(&mut self, references: &RangeMap<u32>) {
-        for piece in references.iter() {
-            self.mapped += count(&piece.range);
+    /// The maps name these blocks, so often; blocks with 0 names are those of the durable image alone.
+    pub(super) fn adopt(&mut self, names: &RangeMap<u32>) {
+        for piece in names.iter() {
             self.alloc.take(piece.range.clone());
+            if piece.value == 0 {
+                self.held.insert(piece.range, (), &mut |_| {});
+                continue;
+            }
+            self.mapped += count(&piece.range);
             if piece.value > 1 {
                 self.shares.insert(piece.range, piece.value, &mut |_| {});
             }

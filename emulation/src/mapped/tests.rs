@@ -279,6 +279,82 @@ fn a_flush_commits_what_changed_and_nothing_else() {
 }
 
 #[test]
+fn a_cache_that_writes_through_commits_before_it_answers() {
+    let mut disk = Disk::new(4 * MIB, MIB, Cache::WriteThrough { held_max: Sectors(MIB) });
+    assert!(disk.write(0, 64, 1).status.is_ok());
+    assert_eq!(disk.commits.len(), 1);
+    assert!(disk.copy(&[(0, 64, 1024)], Flags::NONE).status.is_ok());
+    assert!(disk.run(Op::Discard(range(0, 8)), Flags::NONE, &mut []).status.is_ok());
+    assert!(disk.run(Op::Flush, Flags::NONE, &mut []).status.is_ok());
+    assert_eq!(disk.commits.len(), 3, "a flush finds nothing to do");
+    disk.fail = Some(BlkStatus::Medium);
+    assert_eq!(disk.write(0, 8, 1).status, BlkStatus::Medium);
+}
+
+/// A log with room for so many records; a commit makes room.
+#[derive(Debug)]
+struct ShortLog {
+    room: u64,
+    last: u64,
+    dropped: u64,
+}
+
+impl crate::redo::RedoLog for ShortLog {
+    fn append(&mut self, _change: &MapChange) -> u64 {
+        assert!(self.room() > 0, "no room for a record");
+        self.last += 1;
+        self.last
+    }
+
+    fn fill(&self) -> Fill {
+        Fill::Low
+    }
+
+    fn room(&self) -> u64 {
+        self.room - (self.last - self.dropped)
+    }
+
+    fn last(&self) -> u64 {
+        self.last
+    }
+
+    fn committed(&mut self, sequence: u64) {
+        self.dropped = sequence;
+    }
+}
+
+#[test]
+fn live_plans_never_append_more_records_than_there_is_room_for() {
+    let mut device = Mapped::new(config(MIB, Cache::Volatile { held_max: Sectors(MIB) }));
+    let (mut log, mut ledgers) =
+        (ShortLog { room: 10, last: 0, dropped: 0 }, crate::ledger::Ledgers::default());
+    let mut cx = Cx { now: Instant::ORIGIN, log: &mut log, ledgers: &mut ledgers };
+    device.control(&mut cx, Control::AddVolume(V, Limits::new(Sectors(MIB), Sectors(1), Sectors(8))));
+    let (mut plans, mut done) = (Vec::new(), 0);
+    for id in 0..40 {
+        let op = Op::Write(range(id * 32, 32));
+        let request = Request { id: RequestId(id), volume: V, op, flags: Flags::NONE };
+        plans.extend(device.begin(&mut cx, request));
+    }
+    let running = plans.iter().filter(|(id, next)| !id.is_internal() && matches!(next, Next::Run(_))).count();
+    assert!((1..=7).contains(&running), "{running} writes of up to 4 records run at once");
+    while let Some((id, next)) = plans.pop() {
+        match next {
+            Next::Run(plan) => {
+                let io = IoResult::done(&plan);
+                plans.extend(device.finish(&mut cx, plan, io));
+            }
+            Next::Done(completion) => {
+                assert!(completion.status.is_ok());
+                done += u64::from(!id.is_internal());
+            }
+            Next::Wait => {}
+        }
+    }
+    assert_eq!(done, 40);
+}
+
+#[test]
 fn a_failed_plan_changes_nothing_and_names_the_segment() {
     let mut disk = Disk::new(4 * MIB, MIB, Cache::None);
     disk.write(0, 64, 100);

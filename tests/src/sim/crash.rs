@@ -1,6 +1,7 @@
 //! Crashes, and looking at what a crash would leave.
 
 use super::changes::ZEROES;
+use super::log::SimLog;
 use super::run::Image;
 use super::store::Buffers;
 use super::world::World;
@@ -42,20 +43,15 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The host crashes. A commit under way is durable as a whole or not at all; of unsynced data any part is lost.
+    /// The host crashes. Of unsynced data any part is lost, and so is the redo log.
     pub(super) fn crash(&mut self) -> Result<(), String> {
         self.report.crashes += 1;
-        for index in 0..self.plans.len() {
-            let running = &self.plans[index];
-            let at_commit = matches!(running.plan.steps.get(running.steps), Some(Step::Commit(_)));
-            if at_commit && self.prng.one_in(2) {
-                self.work(index, 1)?;
-            }
-        }
+        self.end_commit()?;
         self.store.crash(&mut self.prng);
-        let maps = self.names.as_mut().map(|names| names.crash());
-        self.trace.line(|| format!("crash: {maps:?}"));
-        let image = self.image(maps.unwrap_or_default());
+        let entries = self.names.as_mut().map(|names| names.crash());
+        self.trace.line(|| format!("crash: {entries:?}"));
+        self.log = SimLog::new(self.options.log_records);
+        let image = Image { entries: entries.unwrap_or_default(), ..self.image() };
         self.begin_again(&image);
         let contents = self.contents()?;
         for (id, values) in &contents {
@@ -70,14 +66,16 @@ impl World<'_> {
     /// The server dies: its store and its log live on, and everything that was answered has to be there.
     pub(super) fn kill(&mut self) -> Result<(), String> {
         self.report.kills += 1;
-        let mut maps = Vec::new();
+        self.end_commit()?;
+        let mut image = self.image();
         if let Some(names) = &mut self.names {
-            names.check_replay(&self.log.records())?;
-            maps = names.restart();
+            let records = self.log.records();
+            names.check_replay(&records)?;
+            (image.entries, image.sequence) = names.kill();
+            let later = records.kept.iter().filter(|(number, _)| *number > image.sequence);
+            image.records = later.cloned().collect();
         }
-        self.store.sync_done(self.store.sync_begins());
-        self.trace.line(|| format!("kill: {maps:?}"));
-        let image = self.image(maps);
+        self.trace.line(|| format!("kill: {image:?}"));
         self.begin_again(&image);
         let contents = self.contents()?;
         for (id, values) in &contents {
@@ -85,7 +83,20 @@ impl World<'_> {
                 self.oracle.may_hold(*id, sector as u64, value)?;
             }
         }
-        self.settle(contents);
+        self.trace_contents(&contents);
+        self.oracle.revive(&contents);
+        Ok(())
+    }
+
+    /// A commit under way when everything ends is durable as a whole or not at all.
+    fn end_commit(&mut self) -> Result<(), String> {
+        for index in 0..self.plans.len() {
+            let running = &self.plans[index];
+            let at_commit = matches!(running.plan.steps.get(running.steps), Some(Step::Commit(_)));
+            if at_commit && self.prng.one_in(2) {
+                self.work(index, 1)?;
+            }
+        }
         Ok(())
     }
 
@@ -145,23 +156,24 @@ impl World<'_> {
         }
     }
 
-    fn image(&self, mut maps: Vec<(VolumeId, Vec<emulation::redo::MapChange>)>) -> Image {
-        let changes = |id: VolumeId, maps: &mut Vec<(VolumeId, Vec<emulation::redo::MapChange>)>| {
-            let index = maps.iter().position(|(of, _)| *of == id)?;
-            Some(maps.swap_remove(index).1)
-        };
-        let volumes = self.volumes.iter();
-        volumes
-            .map(|(&id, limits)| (id, limits.clone(), changes(id, &mut maps).unwrap_or_default()))
-            .collect()
+    /// An image of empty volumes.
+    fn image(&self) -> Image {
+        let volumes = self.volumes.iter().map(|(&id, limits)| (id, limits.clone()));
+        Image { volumes: volumes.collect(), ..Image::default() }
     }
 
     /// Nothing is under way, and this is what the volumes hold from now on.
     pub(super) fn settle(&mut self, contents: Vec<(VolumeId, Vec<u64>)>) {
         self.oracle.forget_requests();
+        self.trace_contents(&contents);
         for (id, values) in contents {
-            self.trace.number(values.iter().fold(0, |sum, value| super::prng::mix(sum ^ value)));
             self.oracle.set_volume(id, values.into_iter());
+        }
+    }
+
+    fn trace_contents(&mut self, contents: &[(VolumeId, Vec<u64>)]) {
+        for (_, values) in contents {
+            self.trace.number(values.iter().fold(0, |sum, value| super::prng::mix(sum ^ value)));
         }
     }
 }

@@ -62,6 +62,10 @@ impl RedoLog for SimLog {
         }
     }
 
+    fn room(&self) -> u64 {
+        u64::MAX
+    }
+
     fn last(&self) -> u64 {
         self.records().last
     }

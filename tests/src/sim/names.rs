@@ -274,54 +274,76 @@ impl Names {
         (physical != UNMAPPED).then(|| physical * self.map_block + sector % self.map_block)
     }
 
-    /// The host crashes: the maps are those of the durable image. Gives them to recover from.
-    pub fn crash(&mut self) -> Vec<(VolumeId, Vec<MapChange>)> {
-        let durable = std::mem::take(&mut self.durable);
+    /// The host crashes: the maps are those of the durable image, and no record is left. Gives its entries.
+    pub fn crash(&mut self) -> Vec<MapChange> {
+        self.drop_gone();
         for (id, live) in &mut self.live {
-            let same = durable.get(id).filter(|durable| durable.incarnation == live.incarnation);
-            live.map = same.map_or_else(|| vec![UNMAPPED; live.map.len()], |durable| durable.map.clone());
+            let durable = self.durable.get(id);
+            live.map = durable.map_or_else(|| vec![UNMAPPED; live.map.len()], |durable| durable.map.clone());
         }
-        self.restart()
+        self.sequence = 0;
+        self.recount();
+        self.entries()
     }
 
-    /// The server dies, and the redo records bring the maps back. The image that the pool goes on from is durable.
-    pub fn restart(&mut self) -> Vec<(VolumeId, Vec<MapChange>)> {
-        self.durable.clear();
-        self.sequence = 0;
+    /// The server dies: its plans are gone, the maps are to be had from the durable image and the records. Gives the
+    /// entries of the image and the number of the last record in it.
+    pub fn kill(&mut self) -> (Vec<MapChange>, u64) {
+        self.drop_gone();
+        self.recount();
+        (self.entries(), self.sequence)
+    }
+
+    /// The owner of the pool has written down which volumes are gone.
+    fn drop_gone(&mut self) {
+        let live = &self.live;
+        self.durable.retain(|id, durable| live.get(id).is_some_and(|l| l.incarnation == durable.incarnation));
+    }
+
+    /// Nothing is under way: blocks are named by maps and the durable image alone.
+    fn recount(&mut self) {
         for block in &mut self.blocks {
             // What is mapped was wholly written by someone.
             *block = Block { filled: block.filled, unmapped_in: block.unmapped_in, ..Block::default() };
         }
         self.mapped = 0;
-        let mut image = Vec::new();
-        for (&id, live) in &self.live {
-            let mut changes: Vec<MapChange> = Vec::new();
-            for (logical, &physical) in
-                live.map.iter().enumerate().filter(|(_, physical)| **physical != UNMAPPED)
+        for physical in
+            self.live.values().flat_map(|live| &live.map).filter(|physical| **physical != UNMAPPED)
+        {
+            let block = &mut self.blocks[*physical as usize];
+            block.mapped += 1;
+            self.mapped += u64::from(block.mapped == 1);
+        }
+        for physical in self.durable.values().flat_map(|durable| &durable.map) {
+            if *physical != UNMAPPED {
+                self.blocks[*physical as usize].durable += 1;
+            }
+        }
+    }
+
+    /// The durable image, in as few entries as there are.
+    fn entries(&self) -> Vec<MapChange> {
+        let mut entries: Vec<MapChange> = Vec::new();
+        for (&volume, durable) in &self.durable {
+            for (logical, &physical) in (0..).zip(&durable.map).filter(|(_, physical)| **physical != UNMAPPED)
             {
-                let logical = logical as u64;
-                let block = &mut self.blocks[physical as usize];
-                block.mapped += 1;
-                block.durable += 1;
-                self.mapped += u64::from(block.mapped == 1);
-                match changes.last_mut() {
+                match entries.last_mut() {
                     Some(last)
-                        if last.logical.end == logical
+                        if last.volume == volume
+                            && last.logical.end == logical
                             && last.physical.is_some_and(|first| first + span(last) == physical) =>
                     {
                         last.logical.end += 1;
                     }
-                    _ => changes.push(MapChange {
-                        volume: id,
+                    _ => entries.push(MapChange {
+                        volume,
                         logical: logical..logical + 1,
                         physical: Some(physical),
                     }),
                 }
             }
-            self.durable.insert(id, Durable { incarnation: live.incarnation, map: live.map.clone() });
-            image.push((id, changes));
         }
-        image
+        entries
     }
 
     /// Says whether the durable image and the records that are kept give the maps.

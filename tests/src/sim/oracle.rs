@@ -109,6 +109,39 @@ impl Oracle {
         self.volumes[id.index()] = Some(Volume { cells, durable: done });
     }
 
+    /// The server died, and this is what the volumes certainly hold. What was there before may come back after a crash:
+    /// nothing became durable by that.
+    pub fn revive(&mut self, contents: &[(VolumeId, Vec<u64>)]) {
+        self.clock += 1;
+        let now = self.clock;
+        let mut over = Vec::new();
+        for (id, values) in contents {
+            for sector in 0..values.len() as u64 {
+                for entry in &self.cell((*id, sector)).present {
+                    let values = self.values_of(entry.value, entry.from);
+                    over.extend(values.into_iter().map(|value| ((*id, sector), value, entry.done.min(now))));
+                }
+            }
+        }
+        for (id, values) in contents {
+            for (sector, &value) in (0..).zip(values) {
+                let cell = self.cell_mut((*id, sector));
+                cell.present.clear();
+                cell.add(value, 0, 0);
+            }
+        }
+        for (place, old, done) in over {
+            let cell = self.cell_mut(place);
+            let present = &mut cell.present[0];
+            if present.value == Value::Stamp(old) {
+                present.done = present.done.max(done);
+            } else {
+                cell.past.push(Past { value: old, done, until: now });
+            }
+        }
+        self.forget_requests();
+    }
+
     /// A volume is gone: its live requests may be answered anyhow. Copies from it have read what they read.
     pub fn remove_volume(&mut self, id: VolumeId) {
         let places: Vec<Place> = self

@@ -6,16 +6,13 @@ use emulation::delayed::Delayed;
 use emulation::emulated::Emulated;
 use emulation::identity::Identity;
 use emulation::mapped::Mapped;
-use emulation::redo::MapChange;
-use emulation::{BlkStatus, BlockDevice, Limits, Op, Request, VolumeId};
+pub use emulation::redo::Image;
+use emulation::{BlkStatus, BlockDevice, Op, Request};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
-
-/// A durable image to begin from.
-pub type Image = Vec<(VolumeId, Limits, Vec<MapChange>)>;
 
 /// Makes a device.
 pub type Build = Box<dyn Fn(&Options) -> Box<dyn BlockDevice>>;
@@ -62,7 +59,10 @@ fn base(options: &Options) -> Box<dyn BlockDevice> {
 
 fn recovered(options: &Options, image: &Image) -> Box<dyn BlockDevice> {
     match options.stack {
-        Stack::Mapped => Box::new(Mapped::recover(options.mapped_config(), image)),
+        Stack::Mapped => {
+            let mapped = Mapped::recover(options.mapped_config(), image);
+            Box::new(mapped.expect("the image is that of a pool"))
+        }
         Stack::Identity => base(options),
     }
 }

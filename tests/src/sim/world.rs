@@ -383,9 +383,8 @@ impl<'a> World<'a> {
         Ok(answered)
     }
 
-    /// The pool as it begins again from an image.
+    /// The pool as it begins again from an image, with the log that there is.
     pub(super) fn begin_again(&mut self, image: &Image) {
-        self.log = SimLog::new(self.options.log_records);
         self.pool = Pool::new((self.rig.recover)(self.options, image), Box::new(self.log.clone()));
         if self.names.is_none() {
             // Nothing is recorded of volumes in place: their owner adds them again.

@@ -4,6 +4,7 @@
 use super::relation::{Pair, Relation, relations};
 use super::run::{Image, Rig};
 use emulation::ledger::MoveReason;
+use emulation::redo::MapChange;
 use emulation::{
     BlkStatus, BlockDevice, Bytes, Completion, Control, CopyMode, Cx, Flags, Instant, IoResult, Limits, Next,
     Op, Out, Plan, PlanId, Request, RequestId, Sectors, Step, StoreRange, Usage, VolumeId,
@@ -48,6 +49,12 @@ pub enum Wrong {
     CommitFirst,
     /// Redo records go before they are in a durable image.
     LogDroppedEarly,
+    /// After the death of a server the redo log is not replayed.
+    LogNotReplayed,
+    /// The last record of the redo log is not replayed.
+    LogCut,
+    /// What was replayed is taken for durable.
+    ReplayIsDurable,
     /// FAST_ONLY moves bytes.
     FastOnlyIgnored,
     /// A copy is remapped whatever the mode.
@@ -102,9 +109,41 @@ pub fn rig(wrong: Wrong) -> Rig {
     };
     Rig {
         build: Box::new(move |options| wrap((plain.build)(options))),
-        recover: Box::new(move |options, image: &Image| wrap((plain.recover)(options, image))),
+        recover: Box::new(move |options, image: &Image| {
+            wrap((plain.recover)(options, &recovered(wrong, image.clone())))
+        }),
         alter: Box::new(move |request| alter(wrong, request)),
     }
+}
+
+/// The image that a wrong recovery begins from.
+fn recovered(wrong: Wrong, mut image: Image) -> Image {
+    match wrong {
+        Wrong::LogNotReplayed => image.records.clear(),
+        Wrong::LogCut => drop(image.records.pop()),
+        Wrong::ReplayIsDurable => {
+            let last = image.records.last().map_or(image.sequence, |(number, _)| *number);
+            let mut maps: BTreeMap<(VolumeId, u64), u64> = BTreeMap::new();
+            let changes = image.entries.iter().chain(image.records.iter().map(|(_, record)| record));
+            for change in changes {
+                for (offset, block) in (0..).zip(change.logical.clone()) {
+                    match change.physical {
+                        Some(first) => drop(maps.insert((change.volume, block), first + offset)),
+                        None => drop(maps.remove(&(change.volume, block))),
+                    }
+                }
+            }
+            let entry = |((volume, block), physical): (&(VolumeId, u64), &u64)| MapChange {
+                volume: *volume,
+                logical: *block..block + 1,
+                physical: Some(*physical),
+            };
+            image.entries = maps.iter().map(entry).collect();
+            (image.sequence, image.records) = (last, Vec::new());
+        }
+        _ => {}
+    }
+    image
 }
 
 /// Lets a request in that the pool would refuse.
