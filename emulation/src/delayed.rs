@@ -8,6 +8,7 @@ use crate::device::{
 };
 use crate::limits::Limits;
 use crate::request::{Flags, Request, RequestId, VolumeId};
+use crate::status::BlkStatus;
 use crate::time::Instant;
 use crate::timing::{Command, Model, Timing};
 use crate::units::Sectors;
@@ -110,6 +111,10 @@ impl BlockDevice for Delayed {
         self.inner.limits(volume)
     }
 
+    fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus> {
+        self.inner.admit_copy(request)
+    }
+
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out {
         if self.model(request.volume).is_some() {
             let live = Live {
@@ -150,7 +155,7 @@ impl BlockDevice for Delayed {
         match &control {
             Control::SetTiming(volume, timing) => self.set(*volume, timing.clone()),
             Control::AddVolume(volume, _) | Control::RemoveVolume(volume) => self.set(*volume, None),
-            Control::SetLimits(..) => {}
+            Control::SetLimits(..) | Control::FailZone(..) => {}
         }
         let inner = self.inner.control(cx, control);
         self.route(cx.now, inner)

@@ -13,6 +13,7 @@ use crate::status::BlkStatus;
 use crate::time::Instant;
 use crate::timing::Timing;
 use crate::units::{Bytes, PhysSector, Sector, SectorRange, Sectors};
+use crate::zone::{ZoneDescriptor, ZoneFailure};
 use smallvec::SmallVec;
 use std::fmt::Debug;
 
@@ -31,7 +32,7 @@ pub struct Cx<'a> {
 pub type Out = SmallVec<[(RequestId, Next); 1]>;
 
 /// Adds an answer; one that only said that the request waits gives way to it.
-pub(crate) fn name(out: &mut Out, id: RequestId, next: Next) {
+pub fn name(out: &mut Out, id: RequestId, next: Next) {
     match out.iter_mut().find(|(named, _)| *named == id) {
         Some((_, waits @ Next::Wait)) => *waits = next,
         Some((_, answer)) => panic!("{id:?} is answered twice in one call: {answer:?}, {next:?}"),
@@ -61,17 +62,20 @@ pub struct Completion {
     pub first_failed_segment: Option<u32>,
     /// Where an append wrote.
     pub appended_at: Option<Sector>,
+    /// What a report says, zone by zone.
+    pub zones: Vec<ZoneDescriptor>,
 }
 
 impl Completion {
     /// Whole and well.
     pub fn ok(bytes: Bytes) -> Self {
-        Self { status: BlkStatus::Ok, bytes, first_failed_segment: None, appended_at: None }
+        let (first_failed_segment, appended_at, zones) = (None, None, Vec::new());
+        Self { status: BlkStatus::Ok, bytes, first_failed_segment, appended_at, zones }
     }
 
     /// Failed before anything changed.
     pub fn refused(status: BlkStatus) -> Self {
-        Self { status, bytes: Bytes(0), first_failed_segment: None, appended_at: None }
+        Self { status, ..Self::ok(Bytes(0)) }
     }
 }
 
@@ -211,6 +215,9 @@ pub enum Control {
     /// How long a volume takes from now on, validated; `None`: as long as the machine takes. Plans that are under way
     /// keep their instant.
     SetTiming(VolumeId, Option<Box<Timing>>),
+    /// The zone that begins at this sector fails. One that failed worse already stays as it is, and so does a
+    /// conventional one.
+    FailZone(VolumeId, Sector, ZoneFailure),
 }
 
 /// A pool of volumes: one stack of layers over one store.
@@ -219,6 +226,13 @@ pub enum Control {
 pub trait BlockDevice: Debug + Send {
     /// The limits of a volume, `None` when there is no such volume.
     fn limits(&self, volume: VolumeId) -> Option<&Limits>;
+
+    /// Refuses, without a change, an admitted copy that the device could not carry out whole as it is now. For a layer
+    /// that carries copies out by other requests.
+    ///
+    /// # Errors
+    /// The reason for which [`BlockDevice::begin`] would refuse it.
+    fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus>;
 
     /// Decides an admitted request (see [`crate::limits::admit`]) and reserves what it needs.
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out;

@@ -6,7 +6,7 @@ use crate::limits::{CopyMode, Limits};
 use crate::request::{CopyCommand, Flags, Op, Request, RequestId, VolumeId};
 use crate::status::BlkStatus;
 use crate::time::Instant;
-use crate::units::{Bytes, SectorRange, Sectors};
+use crate::units::{Bytes, Sector, SectorRange, Sectors};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
 
@@ -31,6 +31,8 @@ struct Copy {
     /// The finished prefix.
     total: Sectors,
     phase: Phase,
+    /// Where its first piece was appended; the rest follows as plain writes.
+    appended_at: Option<Sector>,
     /// Set from outside: it ends before its next link.
     end: Option<BlkStatus>,
 }
@@ -45,10 +47,10 @@ enum Phase {
 impl Copy {
     fn failed(&self, status: BlkStatus) -> Completion {
         Completion {
-            status,
             bytes: self.total.bytes(),
             first_failed_segment: Some(u32::try_from(self.segment).unwrap_or(u32::MAX)),
-            appended_at: None,
+            appended_at: self.appended_at,
+            ..Completion::refused(status)
         }
     }
 
@@ -62,6 +64,11 @@ impl Copy {
 
     fn left(&self) -> Option<Sectors> {
         self.command.segments.get(self.segment).map(|segment| segment.source.len - self.done)
+    }
+
+    /// True while the device is yet to choose where it goes.
+    fn appends(&self) -> bool {
+        self.flags.has(Flags::APPEND) && self.appended_at.is_none()
     }
 
     fn progress(&mut self, len: Sectors) {
@@ -99,7 +106,12 @@ impl Emulated {
             .filter_map(|volume| self.inner.limits(*volume))
             .map(|limits| limits.max_io)
             .fold(BOUNCE_BYTES.whole_sectors(), Sectors::min);
-        let len = left.min(most);
+        let mut len = left.min(most);
+        if copy.appends()
+            && let Some(zones) = self.inner.limits(copy.volume).and_then(|limits| limits.zones)
+        {
+            len = len.min(zones.max_append);
+        }
         copy.phase = Phase::Read(len);
         let (_, source, _) = copy.piece(len);
         self.inner_begin(cx, id, Op::Read(source), out);
@@ -111,7 +123,9 @@ impl Emulated {
             Phase::Read(len) => copy.piece(len).0,
             Phase::Write(_) | Phase::Flush => copy.volume,
         };
-        let inner = self.inner.begin(cx, Request { id, volume, op, flags: Flags::INSIDE });
+        let append = matches!(copy.phase, Phase::Write(_)) && copy.appends();
+        let flags = if append { Flags::INSIDE | Flags::APPEND } else { Flags::INSIDE };
+        let inner = self.inner.begin(cx, Request { id, volume, op, flags });
         self.route(cx, inner, out);
     }
 
@@ -154,6 +168,10 @@ impl Emulated {
             }
             Phase::Read(_) => self.next(cx, id, out),
             Phase::Write(len) => {
+                if let Some(at) = completion.appended_at {
+                    copy.appended_at = Some(at);
+                    copy.command.place(at);
+                }
                 copy.progress(len);
                 if copy.left().is_none() && !copy.flags.has(Flags::FUA) {
                     self.whole(id, out);
@@ -167,7 +185,8 @@ impl Emulated {
 
     fn whole(&mut self, id: RequestId, out: &mut Out) {
         let copy = self.copies.remove(&id).expect("the copy lives");
-        out.push((id, Next::Done(Completion::ok(copy.total.bytes()))));
+        let completion = Completion { appended_at: copy.appended_at, ..Completion::ok(copy.total.bytes()) };
+        out.push((id, Next::Done(completion)));
     }
 }
 
@@ -176,23 +195,31 @@ impl BlockDevice for Emulated {
         self.inner.limits(volume)
     }
 
+    fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus> {
+        self.inner.admit_copy(request)
+    }
+
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out {
         let emulate =
             self.inner.limits(request.volume).is_some_and(|limits| limits.copy_mode == CopyMode::Emulate);
         let mut out = Out::new();
-        match request.op {
+        match &request.op {
             Op::Copy(command) if emulate => {
-                if request.flags.has(Flags::FAST_ONLY) {
-                    return smallvec![(request.id, Next::Done(Completion::refused(BlkStatus::CopyNotFast)))];
+                let fast = request.flags.has(Flags::FAST_ONLY);
+                let admitted =
+                    if fast { Err(BlkStatus::CopyNotFast) } else { self.inner.admit_copy(&request) };
+                if let Err(status) = admitted {
+                    return smallvec![(request.id, Next::Done(Completion::refused(status)))];
                 }
                 let copy = Copy {
                     volume: request.volume,
-                    command,
+                    command: command.clone(),
                     flags: request.flags,
                     segment: 0,
                     done: Sectors::ZERO,
                     total: Sectors::ZERO,
                     phase: Phase::Flush,
+                    appended_at: None,
                     end: None,
                 };
                 self.copies.insert(request.id, copy);
@@ -249,7 +276,10 @@ impl BlockDevice for Emulated {
                     }
                 }
             }
-            Control::AddVolume(..) | Control::SetLimits(..) | Control::SetTiming(..) => {}
+            Control::AddVolume(..)
+            | Control::SetLimits(..)
+            | Control::SetTiming(..)
+            | Control::FailZone(..) => {}
         }
         let mut out = Out::new();
         let inner = self.inner.control(cx, control);

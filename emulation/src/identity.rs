@@ -316,10 +316,9 @@ impl Identity {
         let chain = self.chains.remove(&id).expect("the chain lives");
         let index = u32::try_from(chain.segment).unwrap_or(u32::MAX);
         Next::Done(Completion {
-            status,
             bytes: chain.total.bytes(),
             first_failed_segment: matches!(chain.request.op, Op::Copy(_)).then_some(index),
-            appended_at: None,
+            ..Completion::refused(status)
         })
     }
 
@@ -346,6 +345,10 @@ impl Identity {
 impl BlockDevice for Identity {
     fn limits(&self, volume: VolumeId) -> Option<&Limits> {
         self.slots.get(volume.index())?.limits.as_ref()
+    }
+
+    fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus> {
+        if request.flags.has(Flags::APPEND) { Err(BlkStatus::NotSupp) } else { Ok(()) }
     }
 
     fn begin(&mut self, _cx: &mut Cx<'_>, request: Request) -> Out {
@@ -409,6 +412,8 @@ impl BlockDevice for Identity {
                 slot.limits = Some(limits);
             }
             Control::RemoveVolume(volume) => self.remove_volume(volume, &mut out),
+            // Zones are kept by a layer above.
+            Control::FailZone(..) => {}
             Control::SetLimits(volume, limits) => {
                 if let Some(slot) = self.slots.get_mut(volume.index()).filter(|slot| slot.limits.is_some()) {
                     slot.limits = Some(limits);

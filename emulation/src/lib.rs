@@ -24,6 +24,7 @@ pub mod status;
 pub mod time;
 pub mod timing;
 pub mod units;
+pub mod zone;
 
 pub use device::{
     BlockDevice, Completion, Control, Cx, IoResult, Link, Next, Out, Plan, PlanId, PortKind, Step,

@@ -3,6 +3,7 @@
 use crate::request::{CopyCommand, Flags, Op, Request, VolumeId};
 use crate::status::BlkStatus;
 use crate::units::{Bytes, SECTOR_SIZE, SectorRange, Sectors};
+use crate::zone::{ZoneGeometry, ZoneGeometryError};
 
 /// How a copy is carried out. Live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub struct Limits {
     pub copy_max_segment_bytes: Bytes,
     /// The most segments of a command (NVMe MSRC + 1).
     pub copy_max_segments: u32,
+    /// How it is divided into zones, for a zoned volume.
+    pub zones: Option<ZoneGeometry>,
 }
 
 /// The most logical blocks of a segment under any setting: NVMe's MSSRL has 16 bits.
@@ -85,6 +88,9 @@ pub enum LimitsError {
     /// Zero or too many segments.
     #[error("copy-max-segments {0}: must be from 1 to {SEGMENTS_MAX}")]
     Segments(u32),
+    /// The zones can never work.
+    #[error(transparent)]
+    Zones(#[from] ZoneGeometryError),
 }
 
 impl Limits {
@@ -101,6 +107,7 @@ impl Limits {
             copy_max_bytes: Bytes::mib(128),
             copy_max_segment_bytes: Bytes::mib(16),
             copy_max_segments: 128,
+            zones: None,
         }
     }
 
@@ -132,7 +139,7 @@ impl Limits {
         if !(1..=SEGMENTS_MAX).contains(&self.copy_max_segments) {
             return Err(LimitsError::Segments(self.copy_max_segments));
         }
-        Ok(())
+        self.zones.map_or(Ok(()), |zones| zones.validate(self).map_err(LimitsError::from))
     }
 }
 
@@ -211,6 +218,13 @@ fn admit_copy<'a>(
     if total > own.copy_max_bytes.whole_sectors() {
         return Err(BlkStatus::CopyMaxBytes);
     }
+    // Where a copy is appended is not known yet.
+    let placed = !request.flags.has(Flags::APPEND);
+    if placed { admit_overlap(request, command) } else { Ok(()) }
+}
+
+/// Refuses a copy whose ranges overlap where that is not permitted.
+pub fn admit_overlap(request: &Request, command: &CopyCommand) -> Result<(), BlkStatus> {
     if !request.flags.has(Flags::MAY_OVERLAP) && overlaps(request.volume, command) {
         return Err(BlkStatus::CopyOverlap);
     }

@@ -11,7 +11,7 @@ use crate::limits::{CopyMode, Limits};
 use crate::parking::{Parking, Ticket};
 use crate::range_map::{Physical, RangeMap};
 use crate::redo::{Fill, MapChange};
-use crate::request::{Op, Request, RequestId, VolumeId};
+use crate::request::{Flags, Op, Request, RequestId, VolumeId};
 use crate::status::BlkStatus;
 use crate::time::Instant;
 use crate::units::{Bytes, Sectors};
@@ -278,6 +278,10 @@ impl BlockDevice for Mapped {
         self.volume(volume).map(|volume| &volume.limits)
     }
 
+    fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus> {
+        if request.flags.has(Flags::APPEND) { Err(BlkStatus::NotSupp) } else { Ok(()) }
+    }
+
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out {
         let mut out = Out::new();
         let id = request.id;
@@ -347,6 +351,8 @@ impl BlockDevice for Mapped {
         match control {
             Control::AddVolume(id, limits) => self.add_volume(id, limits),
             Control::RemoveVolume(id) => self.remove_volume(id, &mut out),
+            // Zones are kept by a layer above.
+            Control::FailZone(..) => {}
             Control::SetLimits(id, limits) => {
                 if let Some(volume) = self.volumes.get_mut(id.index()).and_then(|slot| slot.volume.as_mut()) {
                     assert_eq!(
@@ -354,6 +360,7 @@ impl BlockDevice for Mapped {
                         (limits.capacity, limits.logical_block, limits.map_block),
                         "the geometry of a volume stays"
                     );
+                    assert_eq!(volume.limits.zones, limits.zones, "so do its zones");
                     volume.limits = limits;
                 }
             }

@@ -3,6 +3,8 @@
 
 use crate::limits::Limits;
 use crate::request::VolumeId;
+use crate::units::Sectors;
+use crate::zone::ZoneCondition;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -17,11 +19,46 @@ pub struct MapChange {
     pub physical: Option<u64>,
 }
 
+/// What is kept of a sequential zone beyond the life of a server: of implicit opens and of unfinished writes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneChange {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The number of the zone.
+    pub zone: u32,
+    /// Its condition; a zone that was opened implicitly is closed.
+    pub condition: ZoneCondition,
+    /// The end of its highest finished write, from its start.
+    pub wp: Sectors,
+}
+
+impl ZoneChange {
+    /// The zone as it comes back after a loss of power: no zone is open then.
+    #[must_use]
+    pub fn after_power_loss(self) -> Self {
+        let condition = match self.condition {
+            ZoneCondition::ImpOpen | ZoneCondition::ExpOpen | ZoneCondition::Closed if self.wp.is_zero() => {
+                ZoneCondition::Empty
+            }
+            ZoneCondition::ImpOpen | ZoneCondition::ExpOpen => ZoneCondition::Closed,
+            ZoneCondition::NotWp
+            | ZoneCondition::Empty
+            | ZoneCondition::Closed
+            | ZoneCondition::Readonly
+            | ZoneCondition::Full
+            | ZoneCondition::Offline => self.condition,
+        };
+        Self { condition, ..self }
+    }
+}
+
 /// One metadata commit: the changes of the map since the last, as they stood when the flush began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
     /// The changes, in no order that matters: no two overlap.
     pub changes: Vec<MapChange>,
+    /// The zones that changed, each as it was when the flush began or later: none is named twice.
+    pub zones: Vec<ZoneChange>,
     /// Volumes removed since the last commit; they go before the changes.
     pub removed: Vec<VolumeId>,
     /// The redo records up to this number are in the image.
@@ -59,6 +96,10 @@ pub trait RedoLog: Debug + Send {
     /// Records a change and gives its number. The caller has kept within [`RedoLog::room`].
     fn append(&mut self, change: &MapChange) -> u64;
 
+    /// Records a change of a zone, as [`RedoLog::append`] does one of a map. Each plan that writes to a zone adds
+    /// one at most.
+    fn append_zone(&mut self, change: &ZoneChange) -> u64;
+
     /// How full it is.
     fn fill(&self) -> Fill;
 
@@ -75,11 +116,16 @@ pub trait RedoLog: Debug + Send {
 /// The log of a pool that keeps none: it counts, and is never full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoLog {
-    last: u64,
+    pub(crate) last: u64,
 }
 
 impl RedoLog for NoLog {
     fn append(&mut self, _change: &MapChange) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn append_zone(&mut self, _change: &ZoneChange) -> u64 {
         self.last += 1;
         self.last
     }

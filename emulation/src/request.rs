@@ -44,7 +44,7 @@ impl Flags {
     pub const NOUNMAP: Self = Self(2);
     /// A copy that moves no bytes, or fails (NVMe FCO).
     pub const FAST_ONLY: Self = Self(4);
-    /// Write at the zone's write pointer; the range names the zone.
+    /// Write at the zone's write pointer: the range, or each destination of a copy, names the start of the zone.
     pub const APPEND: Self = Self(8);
     /// A copy whose ranges may overlap: an overlapped block ends with old data or that of a contributing source.
     pub const MAY_OVERLAP: Self = Self(16);
@@ -54,6 +54,12 @@ impl Flags {
     /// True when every flag of `other` is set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// These flags, without those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 }
 
@@ -134,6 +140,15 @@ impl CopyCommand {
     /// The sectors of all segments together, or `None` past 2^64.
     pub fn total(&self) -> Option<Sectors> {
         self.segments.iter().try_fold(0u64, |sum, segment| sum.checked_add(segment.source.len.0)).map(Sectors)
+    }
+
+    /// Puts the segments one behind the other, from `at` on.
+    pub fn place(&mut self, at: Sector) {
+        let mut next = at;
+        for segment in &mut self.segments {
+            segment.destination = next;
+            next = next + segment.source.len;
+        }
     }
 }
 

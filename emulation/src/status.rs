@@ -87,6 +87,20 @@ statuses! {
     CopyNotFast = "COPY_NOT_FAST", 95, "fast copy not possible";
     /// Source and destination differ in logical block size.
     CopyIncompatible = "COPY_INCOMPATIBLE", 22, "volumes differ in logical block size";
+    /// A write that passes the end of its zone (NVMe 1B8h).
+    ZoneBoundary = "ZONE_BOUNDARY", 5, "beyond the end of the zone";
+    /// A write to a full zone (NVMe 1B9h).
+    ZoneFull = "ZONE_FULL", 5, "the zone is full";
+    /// A write to a zone that became read-only (NVMe 1BAh).
+    ZoneReadonly = "ZONE_READONLY", 5, "the zone is read-only";
+    /// A request for a zone that went offline (NVMe 1BBh).
+    ZoneOffline = "ZONE_OFFLINE", 5, "the zone is offline";
+    /// A write that is not at the write pointer (NVMe 1BCh).
+    ZoneInvalidWrite = "ZONE_INVALID_WRITE", 5, "not at the zone's write pointer";
+    /// An action that the zone's condition does not allow (NVMe 1BFh).
+    ZoneTransition = "ZONE_TRANSITION", 5, "the zone's condition does not allow it";
+    /// An append that does not name the start of a sequential zone, or is too long for one append.
+    ZoneAppend = "ZONE_APPEND", 5, "not an append to the start of a sequential zone, or too long for one";
     /// The named volume does not exist in this pool.
     NoVolume = "NO_VOLUME", 6, "no such volume in this pool";
 }

@@ -4,7 +4,6 @@ use super::link::{Built, Lack, Shape};
 use super::*;
 use crate::copy;
 use crate::device;
-use crate::request::Flags;
 use crate::units::SectorRange;
 
 /// A request that changes a volume, from its begin to its answer.
@@ -99,10 +98,9 @@ impl Chain {
     fn failed(&self, status: BlkStatus) -> Completion {
         let index = u32::try_from(self.segment).unwrap_or(u32::MAX);
         Completion {
-            status,
             bytes: self.total.bytes(),
             first_failed_segment: matches!(self.request.op, Op::Copy(_)).then_some(index),
-            appended_at: None,
+            ..Completion::refused(status)
         }
     }
 }
@@ -179,7 +177,7 @@ impl Mapped {
             if self.blocked(ticket, &claim) {
                 return self.park(id, ticket, claim, Why::Claim);
             }
-            let records = self.promised + shape.records_max(&claim.blocks());
+            let records = self.promised + shape.records_max(&claim.blocks()) + self.zone_records(volume);
             if cx.log.fill() == Fill::Full || cx.log.room() < records {
                 // A commit drops what is recorded; what live plans will record has to come first.
                 let droppable = cx.log.last() > self.flushes.sequence();
@@ -217,7 +215,7 @@ impl Mapped {
         self.reserved -= change.reserved;
         // What it reserved and did not need is there for others.
         self.given_back |= change.reserved > 0;
-        self.promised -= change.records();
+        self.promised -= change.records;
         let stale = self.stale(&self.chains[&id]);
         let next = if status.is_ok() && !stale {
             let progress = change.progress;

@@ -62,7 +62,7 @@ impl Flushes {
 
 impl Mapped {
     pub(super) fn begin_flush(&mut self, cx: &mut Cx<'_>, id: RequestId, out: &mut Out) -> Next {
-        if !self.imaged() || (!self.flushes.running() && !self.is_dirty()) {
+        if !self.imaged() || (!self.flushes.running() && !self.is_dirty(cx)) {
             return Next::Done(Completion::ok(Bytes(0)));
         }
         self.join_flush(cx, id, out)
@@ -150,13 +150,9 @@ impl Mapped {
         self.flushes.retry_at.is_none_or(|at| now >= at)
     }
 
-    fn is_dirty(&self) -> bool {
-        !self.flushes.removed.is_empty()
-            || self
-                .volumes
-                .iter()
-                .filter_map(|slot| slot.volume.as_ref())
-                .any(|volume| !volume.dirty.is_empty())
+    /// True when something was recorded or removed that no durable image has.
+    fn is_dirty(&self, cx: &Cx<'_>) -> bool {
+        !self.flushes.removed.is_empty() || cx.log.last() > self.flushes.sequence
     }
 
     fn start_flush(&mut self, cx: &mut Cx<'_>, waiters: Vec<RequestId>, out: &mut Out) {
@@ -176,7 +172,8 @@ impl Mapped {
         }
         let removed = std::mem::take(&mut self.flushes.removed);
         let sequence = cx.log.last();
-        let commit = Commit { changes, removed: removed.clone(), sequence };
+        // Zones are added by the layer that keeps them.
+        let commit = Commit { changes, zones: Vec::new(), removed: removed.clone(), sequence };
         self.flushes.running = Some(Running { waiters, removed, sequence });
         let request = self.internal();
         let link = Link { volume: VolumeId::POOL, source: None, destination: None };

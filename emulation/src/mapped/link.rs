@@ -69,6 +69,8 @@ pub(super) struct Change {
     puts: SmallVec<[Put; 2]>,
     pub(super) pins: Pins,
     pub(super) reserved: u64,
+    /// The most redo records that are appended when it is committed.
+    pub(super) records: u64,
     /// How far the chain is when this is committed.
     pub(super) progress: Sectors,
     remapped: Sectors,
@@ -95,11 +97,6 @@ enum To {
 }
 
 impl Change {
-    /// Redo records that its commit appends.
-    pub(super) fn records(&self) -> u64 {
-        self.puts.len() as u64
-    }
-
     /// Physical blocks of which it holds a reference.
     pub(super) fn shared_runs(&self) -> impl Iterator<Item = Blocks> + '_ {
         self.puts.iter().filter_map(|put| match put.to {
@@ -213,7 +210,8 @@ impl Mapped {
             self.space.pin(run.clone());
         }
         self.reserved += draft.reserved;
-        self.promised += draft.puts.len() as u64;
+        let records = draft.puts.len() as u64 + self.zone_records(volume);
+        self.promised += records;
         let plan = self.plan(id, port, Link { volume, source, destination }, draft.steps);
         let change = Change {
             ticket,
@@ -221,6 +219,7 @@ impl Mapped {
             puts: draft.puts,
             pins: draft.pins,
             reserved: draft.reserved,
+            records,
             progress,
             remapped: draft.remapped,
             holes: draft.holes,
@@ -228,6 +227,11 @@ impl Mapped {
         };
         self.live.insert(plan.id, Work::Change(change));
         Ok(Built::Run(plan))
+    }
+
+    /// A layer above records the zone that a plan has written to.
+    pub(super) fn zone_records(&self, volume: VolumeId) -> u64 {
+        u64::from(self.volume(volume).is_some_and(|volume| volume.limits.zones.is_some()))
     }
 
     /// Switches the map to what the plan made.

@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(device.usage().mapped, Sectors(9 * 8));
         device.check().unwrap();
 
-        let mut pool = Pool::new(Box::new(device), Box::new(NoLog::default()));
+        let mut pool = Pool::new(Box::new(device), Box::new(NoLog { last: 10 }));
         let flush = Request {
             id: RequestId(1),
             volume: VolumeId(1),

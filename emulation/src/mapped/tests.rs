@@ -306,6 +306,10 @@ impl crate::redo::RedoLog for ShortLog {
         self.last
     }
 
+    fn append_zone(&mut self, change: &crate::redo::ZoneChange) -> u64 {
+        panic!("no volume here has zones: {change:?}")
+    }
+
     fn fill(&self) -> Fill {
         Fill::Low
     }

@@ -2,7 +2,7 @@
 //! be dropped.
 
 use emulation::VolumeId;
-use emulation::redo::{Fill, MapChange, RedoLog};
+use emulation::redo::{Fill, MapChange, RedoLog, ZoneChange};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -13,11 +13,19 @@ pub struct Records {
     pub kept: VecDeque<(u64, MapChange)>,
     /// Those that were appended since the simulator looked last.
     pub fresh: Vec<MapChange>,
+    /// Those of zones.
+    pub zones: VecDeque<(u64, ZoneChange)>,
     /// The number of the last.
     pub last: u64,
     /// Records up to this number were dropped.
     pub dropped: u64,
     capacity: Option<usize>,
+}
+
+impl Records {
+    fn len(&self) -> usize {
+        self.kept.len() + self.zones.len()
+    }
 }
 
 /// The pool's end of the log.
@@ -39,7 +47,9 @@ impl SimLog {
 
     /// Drops the records of a volume that is removed: its owner writes down that it is gone.
     pub fn forget(&self, volume: VolumeId) {
-        self.records().kept.retain(|(_, change)| change.volume != volume);
+        let mut records = self.records();
+        records.kept.retain(|(_, change)| change.volume != volume);
+        records.zones.retain(|(_, change)| change.volume != volume);
     }
 }
 
@@ -53,11 +63,19 @@ impl RedoLog for SimLog {
         last
     }
 
+    fn append_zone(&mut self, change: &ZoneChange) -> u64 {
+        let mut records = self.records();
+        records.last += 1;
+        let last = records.last;
+        records.zones.push_back((last, *change));
+        last
+    }
+
     fn fill(&self) -> Fill {
         let records = self.records();
         match records.capacity {
-            Some(capacity) if records.kept.len() >= capacity => Fill::Full,
-            Some(capacity) if records.kept.len() >= capacity / 2 => Fill::Half,
+            Some(capacity) if records.len() >= capacity => Fill::Full,
+            Some(capacity) if records.len() >= capacity / 2 => Fill::Half,
             Some(_) | None => Fill::Low,
         }
     }
@@ -76,5 +94,8 @@ impl RedoLog for SimLog {
         let kept =
             records.kept.iter().position(|&(number, _)| number > sequence).unwrap_or(records.kept.len());
         records.kept.drain(..kept);
+        let zones =
+            records.zones.iter().position(|&(number, _)| number > sequence).unwrap_or(records.zones.len());
+        records.zones.drain(..zones);
     }
 }

@@ -303,6 +303,10 @@ impl BlockDevice for WrongDevice {
         self.inner.limits(volume)
     }
 
+    fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus> {
+        self.inner.admit_copy(request)
+    }
+
     fn begin(&mut self, cx: &mut Cx<'_>, mut request: Request) -> Out {
         if let Some(completion) = self.meddle(&mut request) {
             return smallvec![(request.id, Next::Done(completion))];
@@ -350,7 +354,7 @@ impl BlockDevice for WrongDevice {
                     limits.copy_mode = CopyMode::Remap;
                 }
             }
-            Control::RemoveVolume(_) | Control::SetTiming(..) => {}
+            Control::RemoveVolume(_) | Control::SetTiming(..) | Control::FailZone(..) => {}
         }
         let removal = matches!(control, Control::RemoveVolume(_));
         let mut answers = self.inner.control(cx, control);

@@ -199,8 +199,14 @@ fn status(status: BlkStatus, reads: bool) -> Status {
         BlkStatus::Resource | BlkStatus::DevResource | BlkStatus::Again => Status::COMMAND_INTERRUPTED,
         BlkStatus::ZoneOpenResource => Status::TOO_MANY_OPEN_ZONES.dnr(),
         BlkStatus::ZoneActiveResource => Status::TOO_MANY_ACTIVE_ZONES.dnr(),
+        BlkStatus::ZoneBoundary => Status::ZONE_BOUNDARY.dnr(),
+        BlkStatus::ZoneFull => Status::ZONE_FULL.dnr(),
+        BlkStatus::ZoneReadonly => Status::ZONE_READ_ONLY.dnr(),
+        BlkStatus::ZoneOffline => Status::ZONE_OFFLINE.dnr(),
+        BlkStatus::ZoneInvalidWrite => Status::ZONE_INVALID_WRITE.dnr(),
+        BlkStatus::ZoneTransition => Status::ZONE_TRANSITION.dnr(),
         BlkStatus::Offline => Status::NAMESPACE_NOT_READY.dnr(),
-        BlkStatus::Inval => Status::INVALID_FIELD.dnr(),
+        BlkStatus::Inval | BlkStatus::ZoneAppend => Status::INVALID_FIELD.dnr(),
         BlkStatus::Timeout | BlkStatus::Target | BlkStatus::DurationLimit | BlkStatus::IoErr => {
             Status::INTERNAL_ERROR.dnr()
         }

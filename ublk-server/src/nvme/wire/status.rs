@@ -89,10 +89,22 @@ statuses! {
     FAST_COPY_NOT_POSSIBLE = 0x186, "fast copy not possible";
     /// Copy: source and destination overlap.
     OVERLAPPING_RANGE = 0x187, "overlapping I/O range";
+    /// A write that passes the end of its zone.
+    ZONE_BOUNDARY = 0x1b8, "zone boundary error";
+    /// A write to a full zone.
+    ZONE_FULL = 0x1b9, "zone is full";
+    /// A write to a read-only zone.
+    ZONE_READ_ONLY = 0x1ba, "zone is read only";
+    /// A request for an offline zone.
+    ZONE_OFFLINE = 0x1bb, "zone is offline";
+    /// A write that is not at the write pointer.
+    ZONE_INVALID_WRITE = 0x1bc, "zone invalid write";
     /// No further zone can be active.
     TOO_MANY_ACTIVE_ZONES = 0x1bd, "too many active zones";
     /// No further zone can be open.
     TOO_MANY_OPEN_ZONES = 0x1be, "too many open zones";
+    /// The zone's condition does not allow the action.
+    ZONE_TRANSITION = 0x1bf, "invalid zone state transition";
     /// The medium could not be written.
     WRITE_FAULT = 0x280, "write fault";
     /// The medium could not be read.
