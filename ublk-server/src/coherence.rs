@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufRead};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -77,17 +77,19 @@ enum Line {
     Failed(String),
 }
 
-/// The helper itself: reads an order from standard input and reports on standard output.
+/// The helper itself: reads orders from standard input, a line each, and reports on standard output.
 ///
 /// # Errors
-/// The pipe to the server broke.
+/// The pipe to the server broke, or what came through it is no order.
 pub fn helper_main() -> io::Result<()> {
-    let order: Order = serde_json::from_reader(io::stdin().lock()).map_err(io::Error::other)?;
-    let line = match execute(&order, &mut || say(&Line::Alive)) {
-        Ok(report) => Line::Done(report),
-        Err(error) => Line::Failed(error.to_string()),
-    };
-    say(&line)
+    for order in io::stdin().lock().lines() {
+        let order: Order = serde_json::from_str(&order?).map_err(io::Error::other)?;
+        say(&match execute(&order, &mut || say(&Line::Alive)) {
+            Ok(report) => Line::Done(report),
+            Err(error) => Line::Failed(error.to_string()),
+        })?;
+    }
+    Ok(())
 }
 
 fn say(line: &Line) -> io::Result<()> {
