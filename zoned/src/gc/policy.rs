@@ -5,8 +5,9 @@ use std::fmt;
 /// How the zone to collect is chosen among the full ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The zone with the fewest live pages; of several the one with the lowest number, as a scan over all zones finds
-    /// it. The choice among equals matters where some pages are colder than others.
+    /// The zone with the fewest live pages, of several the one that came to be so last. The choice among equals matters
+    /// where some pages are colder than others: this one does not favour the zones that have waited longest, which
+    /// would be a bit of cost-benefit.
     Greedy,
     /// The zone of highest `(1 - u) * age / (1 + u)`, where `u` is its live share and `age` the time since its newest
     /// page was written by the user (Rosenblum and Ousterhout). Pages keep their time when they are moved.

@@ -75,8 +75,8 @@ mod tests {
     use crate::gc::SplitMix;
     use std::cmp::Reverse;
 
-    /// The full zones as a plain list of (zone, live, newest), in the order in which they were filled.
-    type Plain = Vec<(u32, u32, u64)>;
+    /// The full zones as a plain list of (zone, live, newest, last change), in the order in which they were filled.
+    type Plain = Vec<(u32, u32, u64, u64)>;
 
     /// Fills, shrinks and takes zones at random; `choose` looks at all of them.
     fn compare(policy: Policy, choose: impl Fn(&Plain, u64) -> u32) {
@@ -90,11 +90,12 @@ mod tests {
                 None => {
                     let newest = now - u64::from(below(&mut random, 50)).min(now);
                     live[zone as usize] = 8;
-                    plain.push((zone, 8, newest));
+                    plain.push((zone, 8, newest, now));
                     victims.filled(zone, 8, newest);
                 }
                 Some(at) if plain[at].1 > 0 => {
                     plain[at].1 -= 1;
+                    plain[at].3 = now;
                     live[zone as usize] -= 1;
                     victims.shrunk(zone, live[zone as usize]);
                 }
@@ -111,9 +112,9 @@ mod tests {
     use crate::gc::workload::below;
 
     #[test]
-    fn greedy_takes_the_fewest_live_pages_and_of_several_the_lowest_number() {
+    fn greedy_takes_the_fewest_live_pages_and_of_several_the_latest() {
         compare(Policy::Greedy, |plain, _| {
-            plain.iter().min_by_key(|(zone, live, _)| (*live, *zone)).unwrap().0
+            plain.iter().min_by_key(|(_, live, _, changed)| (*live, Reverse(*changed))).unwrap().0
         });
     }
 
@@ -125,7 +126,7 @@ mod tests {
                     * f64::from(u32::try_from(now - newest).unwrap())
             };
             let best = plain.iter().max_by(|a, b| {
-                let key = |it: &(u32, u32, u64)| (Reverse(it.1), Reverse(it.2), Reverse(it.0));
+                let key = |it: &(u32, u32, u64, u64)| (Reverse(it.1), Reverse(it.2), Reverse(it.0));
                 score(a.1, a.2).total_cmp(&score(b.1, b.2)).then_with(|| key(a).cmp(&key(b)))
             });
             best.unwrap().0
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn fifo_takes_the_first_and_a_window_the_best_of_the_first() {
         compare(Policy::Fifo, |plain, _| plain[0].0);
-        let best = |plain: &Plain, _| plain.iter().take(5).min_by_key(|(_, live, _)| *live).unwrap().0;
+        let best = |plain: &Plain, _| plain.iter().take(5).min_by_key(|(_, live, ..)| *live).unwrap().0;
         compare(Policy::WindowedGreedy { window: 5 }, best);
     }
 
