@@ -114,7 +114,7 @@ impl Session {
         let mut batch = Vec::with_capacity(ANSWERS_MAX);
         let mut rounds = 0;
         loop {
-            let moved = match self.round(stream, &mut answers) {
+            let moved = match self.round(stream, &mut answers, &mut messages) {
                 Ok(moved) => moved,
                 Err(end) => return end,
             };
@@ -148,9 +148,20 @@ impl Session {
     }
 
     /// Moves what can be moved without waiting. True when something was.
-    fn round(&mut self, stream: &TcpStream, answers: &mut CallAnswers) -> Result<bool, End> {
+    fn round(
+        &mut self,
+        stream: &TcpStream,
+        answers: &mut CallAnswers,
+        messages: &mut UnboundedReceiver<Message>,
+    ) -> Result<bool, End> {
         self.refresh();
         let mut moved = false;
+        while let Ok(message) = messages.try_recv() {
+            if let Some(why) = self.message(message) {
+                return Err(End::Said(why));
+            }
+            moved = true;
+        }
         while let Ok((number, answer)) = answers.try_recv() {
             self.answered(number, answer);
             moved = true;

@@ -31,7 +31,7 @@ pub struct ConnectionLimits {
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self { h2c_data_max: 128 << 10, memory_max: 32 << 20, digests: Digests { header: true, data: true } }
+        Self { h2c_data_max: 128 << 10, memory_max: 16 << 20, digests: Digests { header: true, data: true } }
     }
 }
 
@@ -173,11 +173,13 @@ impl Connection {
         self.wire.received += len as u64;
         let mut input = std::mem::take(&mut self.input);
         while self.state != State::Ended {
-            let rules = Rules {
-                receiver: Receiver::Controller,
-                digests: self.digests,
-                data_max: self.limits.h2c_data_max.max(IN_CAPSULE_MAX) as usize,
+            // Whoever is no queue yet has a capsule to send.
+            let data_max = match self.queue {
+                Some(_) => self.limits.h2c_data_max.max(IN_CAPSULE_MAX),
+                None => IN_CAPSULE_MAX,
             };
+            let rules =
+                Rules { receiver: Receiver::Controller, digests: self.digests, data_max: data_max as usize };
             match pdu::decode(input.bytes(), &rules) {
                 Ok(Decoded::Need(need)) => {
                     input.need(need);
@@ -264,6 +266,9 @@ impl Connection {
     fn command(&mut self, sqe: &Sqe, data: &[u8], intact: bool, view: &View) -> Result<(), PduError> {
         // Before Connect there is room for Connect.
         let most = self.queue.map_or(1, |queue| usize::from(queue.size));
+        if data.len() > IN_CAPSULE_MAX as usize {
+            return Err(PduError { error: FatalError::DataLimitExceeded, offset: 4 });
+        }
         if self.slots.len() >= most {
             return Err(sequence());
         }

@@ -116,6 +116,13 @@ fn pdus_at_the_wrong_time_end_the_connection() {
     pdu::put(&mut bytes, Digests::default(), 0, zeroed::<pdu::IcReq>());
     rig.host_of(io).raw(&bytes);
     ends(rig, io, other, FatalError::PduSequence);
+    // More data in a capsule than the controller takes.
+    let (mut rig, io, other) = two(0);
+    let capsule = pdu::CapsuleCmd { common: zeroed(), sqe: Sqe::io(IoOpcode::Write, 1, 0, 33) };
+    let mut bytes = Vec::new();
+    pdu::put_data(&mut bytes, Digests::default(), 4, 0, capsule, &[0; 33 * 512]);
+    rig.host_of(io).raw(&bytes);
+    ends(rig, io, other, FatalError::DataLimitExceeded);
     // A PDU of a controller.
     let (mut rig, io, other) = two(0);
     let mut bytes = Vec::new();
