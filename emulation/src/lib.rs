@@ -11,6 +11,7 @@ pub mod copy;
 pub mod delayed;
 pub mod device;
 pub mod emulated;
+pub mod host;
 pub mod identity;
 pub mod ledger;
 pub mod limits;

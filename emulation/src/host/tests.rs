@@ -1,0 +1,5 @@
+mod clauses;
+pub(crate) mod contents;
+mod path;
+mod pool;
+mod stacks;
