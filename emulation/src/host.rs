@@ -2,7 +2,7 @@
 //! completions, and know nothing of threads, memory or time that they are not told.
 //!
 //! [`copier`] is the request path of a copy in the designs that were posted for the Linux block layer, over stacked
-//! devices.
+//! devices; [`kcopyd`] is the copy service of device mapper, with the targets that use it.
 //!
 //! A design is modelled in its correct form. Each defect that was published about a posted version can be switched
 //! on ([`defect::Defect`]), so that a test suite for such a design can be shown to see it.
@@ -15,6 +15,7 @@ pub mod copier;
 pub mod defect;
 pub mod design;
 mod fallback;
+pub mod kcopyd;
 mod matcher;
 mod offload;
 pub mod stack;
