@@ -7,8 +7,8 @@
 //! A design is modelled in its correct form. Each defect that was published about a posted version can be switched
 //! on ([`defect::Defect`]), so that a test suite for such a design can be shown to see it.
 
-pub mod bio;
-pub mod blk_mq;
+mod bio;
+mod blk_mq;
 mod chunk;
 mod context;
 pub mod copier;
