@@ -1,5 +1,5 @@
-# limit: 240
-# needs: dd cmp
+# limit: 360
+# needs: dd cmp nvme modprobe
 # The README's tour works as it is printed: every command of its console blocks, with the output that stands there.
 . "$(dirname "$0")/lib.sh"
 
