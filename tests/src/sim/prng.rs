@@ -122,6 +122,12 @@ impl Prng {
     }
 }
 
+impl zoned::gc::Random for Prng {
+    fn next(&mut self) -> u64 {
+        Self::next(self)
+    }
+}
+
 /// A one-to-one scrambling of 64 bits.
 pub fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
