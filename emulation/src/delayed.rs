@@ -64,6 +64,9 @@ impl Delayed {
     }
 
     fn route(&mut self, now: Instant, answers: Out) -> Out {
+        if self.live.is_empty() && self.models.iter().all(Option::is_none) {
+            return answers;
+        }
         answers.into_iter().map(|(id, next)| (id, self.next(now, id, next))).collect()
     }
 

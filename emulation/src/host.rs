@@ -23,7 +23,7 @@ pub mod stack;
 use crate::request::Request;
 use crate::units::Sectors;
 
-/// A buffer in the host's memory. Its client never uses one for two things at a time.
+/// A buffer in the host's memory, by a number of its client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId(pub u64);
 

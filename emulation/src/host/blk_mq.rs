@@ -127,15 +127,8 @@ impl BlkMq {
         ends
     }
 
-    /// A bio reaches a disk. `extra` counts the bios that it was split into beyond one.
-    pub(crate) fn submit(
-        &mut self,
-        actor: Actor,
-        bio: Bio,
-        stack: &Stack,
-        design: Design,
-        extra: &mut u64,
-    ) -> Ends {
+    /// A bio reaches a disk. Answers what has ended, and how many bios it was split into beyond one.
+    pub(crate) fn submit(&mut self, actor: Actor, bio: Bio, stack: &Stack, design: Design) -> (Ends, u64) {
         let Bio { chunk, node, part } = bio;
         let mut ends = Ends::new();
         let works = match part {
@@ -159,11 +152,11 @@ impl BlkMq {
             }
             Part::Translated { .. } => panic!("a translated bio is parked, not queued"),
         };
-        *extra = works.len() as u64 - 1;
+        let extra = works.len() as u64 - 1;
         for work in works {
             self.queue(actor, node, work, chunk, stack, &mut ends);
         }
-        ends
+        (ends, extra)
     }
 
     fn queue(

@@ -218,9 +218,9 @@ impl Copier {
         self.mq.accounted()
     }
 
-    /// True when nothing is under way in queues and plugs.
+    /// True when nothing is under way: in plugs, queues, at disks, with the worker or with a driver.
     pub fn is_idle(&self) -> bool {
-        !self.mq.is_busy() && self.deferred.is_empty()
+        !self.mq.is_busy() && self.deferred.is_empty() && self.matcher.is_empty()
     }
 
     pub(super) fn task(&mut self, number: u32) -> &mut Task {
@@ -284,8 +284,7 @@ impl Copier {
                 self.translated(chunk);
             }
             Part::Half { .. } | Part::Vector { .. } | Part::Io { .. } => {
-                let mut extra = 0;
-                let ends = self.mq.submit(actor, bio, &self.stack, self.design, &mut extra);
+                let (ends, extra) = self.mq.submit(actor, bio, &self.stack, self.design);
                 self.chunks.get_mut(&chunk).expect("its bio lives").pending += extra;
                 self.ended(ends);
             }

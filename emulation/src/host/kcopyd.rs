@@ -106,7 +106,7 @@ enum Over {
     Job(JobId),
 }
 
-/// A kcopyd client.
+/// A kcopyd client. The buffer of a job has the job's number and its offsets; only what lies in slices under way is in use.
 #[derive(Debug)]
 pub struct Kcopyd {
     config: Config,

@@ -78,6 +78,11 @@ impl Matcher {
         (matches, cut)
     }
 
+    /// True when no half waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// A copy has failed: its halves wait for nothing any more. Answers how many there were.
     pub(crate) fn cancel(&mut self, chunk: ChunkId) -> usize {
         let before = self.waiting.len();
