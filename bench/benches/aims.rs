@@ -129,7 +129,7 @@ impl Disk {
         let capacity = Bytes(2 * COPIED.0);
         let pool = mapped(capacity, CopyMode::Memcpy);
         let store = Store::ram(Sectors(2 * capacity.whole_sectors().0)).expect("address space");
-        let engine = Engine::new(pool, store).expect("worker threads");
+        let engine = Engine::new(pool, store, None).expect("worker threads");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let disk = Self { engine, runtime };
         for at in (0..COPIED.0).step_by(1 << 20) {

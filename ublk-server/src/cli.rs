@@ -31,6 +31,11 @@ pub enum Command {
     /// Without any option: a thin disk of 1 GiB in memory that copies by remapping. The options under "Pool" are
     /// those of the pool that the disk is in: the first `add` of a pool sets them, later ones omit or repeat them.
     Add(Box<AddArgs>),
+    /// Serve the disks of a pool again whose server died
+    ///
+    /// All disks of the pool, which were made with --user-recovery: requests that waited go on, and everything that
+    /// was acknowledged is there. It can be repeated when it fails.
+    Recover(TargetArgs),
     /// Delete a disk
     ///
     /// Deleting what is gone succeeds. A disk of another program, one that is mounted and one that is held
@@ -61,6 +66,12 @@ pub enum Command {
     ///
     /// With --target: the clauses of SEMANTICS.md against that disk, as TAP. Those that write need --scratch.
     Selftest(SelftestArgs),
+    /// Verify a file of type file, which no server has open, and say what is in it
+    Check(CheckArgs),
+    /// Copy a raw image into a volume of a file of type file, which no server has open
+    Import(ImportArgs),
+    /// Copy a volume of a file of type file, which no server has open, into a raw image
+    Export(ExportArgs),
     /// Print the completions of a shell
     Completions {
         /// The shell.
@@ -175,6 +186,40 @@ pub struct DelArgs {
     /// Delete it although it is mounted, held, or of another program
     #[arg(long)]
     pub force: bool,
+}
+
+/// The options of `check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// The file or block device
+    pub path: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The options of `import`.
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// The raw image
+    pub image: PathBuf,
+    /// The file or block device, made when it is not there
+    pub path: PathBuf,
+    /// The name of the new volume [default: the one of a disk that is given no name]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// The options of `export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// The file or block device
+    pub path: PathBuf,
+    /// The raw image, which is made
+    pub image: PathBuf,
+    /// The name of the volume [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
 }
 
 /// The form of `list`.
@@ -380,7 +425,7 @@ mod tests {
         let Command::Add(add) = cli.command else { panic!("not add") };
         assert_eq!((add.options.number, add.options.queues, add.options.depth), (Some(0), Some(2), Some(64)));
         assert!(add.options.disk().is_ok());
-        for refused in ["-r 1", "-i", "-e 1", "-z"] {
+        for refused in ["-i -e", "-z"] {
             let line = format!("ublk add {refused}");
             let Command::Add(add) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
                 panic!("not add")

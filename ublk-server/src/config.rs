@@ -16,6 +16,8 @@ use std::path::PathBuf;
 pub enum PoolType {
     /// In the memory of the server.
     Ram,
+    /// In a file or a block device, with a map beside it; they outlive the server.
+    File,
     /// In a raw image or a block device, at the same addresses; copies move bytes.
     Loop,
     /// Nowhere: what is written is lost.
@@ -27,6 +29,7 @@ impl PoolType {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ram => "ram",
+            Self::File => "file",
             Self::Loop => "loop",
             Self::Null => "null",
         }
@@ -49,6 +52,29 @@ impl CacheMode {
         match self {
             Self::None => "none",
             Self::Volatile => "volatile",
+        }
+    }
+}
+
+/// What becomes of requests when the server dies, until `ublk recover`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecoveryMode {
+    /// Those in flight fail, new ones wait.
+    Queue,
+    /// Those in flight are sent again, new ones wait.
+    Reissue,
+    /// All fail.
+    FailIo,
+}
+
+impl RecoveryMode {
+    /// Its name on the command line and in the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Reissue => "reissue",
+            Self::FailIo => "fail-io",
         }
     }
 }
@@ -110,12 +136,28 @@ pub struct PoolConfig {
     /// The most bytes held back for the durable image when the cache is volatile.
     #[serde(with = "size")]
     pub cache_size: Bytes,
-    /// The image or block device of a `loop` pool, absolute.
+    /// The file, image or block device of a `file` or `loop` pool, absolute.
     #[serde(default)]
     pub path: Option<PathBuf>,
     /// Go through the page cache of the host to that path.
     #[serde(default)]
     pub buffered: bool,
+    /// The disks can be recovered when the server dies.
+    #[serde(default)]
+    pub recovery: Option<RecoveryMode>,
+    /// Names the pool where it keeps what outlives its server; empty before it is made and where nothing does.
+    #[serde(default)]
+    pub identifier: String,
+}
+
+impl PoolConfig {
+    /// True when the pool has a map, beside its data or in memory.
+    pub fn mapped(&self) -> bool {
+        match self.kind {
+            PoolType::Ram | PoolType::File => true,
+            PoolType::Loop | PoolType::Null => false,
+        }
+    }
 }
 
 /// One disk: a volume of a pool and its block device. What is not given has the default of `ublk add`.
@@ -130,12 +172,13 @@ pub struct DiskConfig {
     pub queues: u16,
     /// Requests in a queue, 1 to [`DEPTH_MAX`].
     pub depth: u16,
-    /// Its size; a multiple of the map block. `None`: that of the path of a `loop` pool, [`DEFAULT_SIZE`] for others.
+    /// Its size; a multiple of the map block. `None`: that of the path of a `loop` pool or of the
+    /// volume that is there, [`DEFAULT_SIZE`] for others.
     #[serde(with = "optional_size")]
     pub size: Option<Bytes>,
-    /// 512, 1024, 2048 or 4096.
-    #[serde(with = "size")]
-    pub logical_block_size: Bytes,
+    /// 512, 1024, 2048 or 4096. `None`: that of the volume that is there, 512 for a new one.
+    #[serde(with = "optional_size")]
+    pub logical_block_size: Option<Bytes>,
     /// Writes are refused.
     pub read_only: bool,
     /// How copies are carried out. `None`: by remapping where the pool has a map, else by moving bytes.
@@ -182,7 +225,7 @@ impl Default for DiskConfig {
             queues: 1,
             depth: 128,
             size: None,
-            logical_block_size: Bytes(512),
+            logical_block_size: None,
             read_only: false,
             copy: None,
             copy_max_bytes: Bytes::mib(128),
@@ -257,12 +300,15 @@ impl PoolConfig {
                     "type loop needs a raw image or a block device: give -f PATH",
                 ));
             }
+            (PoolType::File, None) => {
+                return Err(ConfigError::Excluded("type file needs a file or a block device: give -f PATH"));
+            }
             (PoolType::Ram | PoolType::Null, Some(_)) => {
                 return Err(ConfigError::Excluded(
-                    "-f PATH is for type loop; types ram and null have no file",
+                    "-f PATH is for types file and loop; types ram and null have no file",
                 ));
             }
-            (PoolType::Loop, Some(_)) | (PoolType::Ram | PoolType::Null, None) => {}
+            (PoolType::File | PoolType::Loop, Some(_)) | (PoolType::Ram | PoolType::Null, None) => {}
         }
         if self.kind == PoolType::Ram && (self.memory.0 < map.0 || !self.memory.0.is_multiple_of(map.0)) {
             return Err(ConfigError::Blocks("memory", self.memory, map));
@@ -284,8 +330,8 @@ impl DiskConfig {
         self.check(pool, size)?;
         let sectors = |bytes: Bytes, or: LimitsError| bytes.sectors().ok_or(or);
         let capacity = sectors(size, LimitsError::Capacity(size.0, pool.map_block.0))?;
-        let logical_block =
-            sectors(self.logical_block_size, LimitsError::LogicalBlock(self.logical_block_size.0))?;
+        let logical_block = self.logical_block();
+        let logical_block = sectors(logical_block, LimitsError::LogicalBlock(logical_block.0))?;
         let map_block: Sectors = sectors(pool.map_block, LimitsError::MapBlock(pool.map_block.0))?;
         let mut limits = Limits::new(capacity, logical_block, map_block);
         limits.read_only = self.read_only;
@@ -297,10 +343,15 @@ impl DiskConfig {
         Ok(limits)
     }
 
+    /// Its logical block.
+    pub fn logical_block(&self) -> Bytes {
+        self.logical_block_size.unwrap_or(Bytes(512))
+    }
+
     /// The copy mode of the disk in `pool`.
     pub fn copy_mode(&self, pool: &PoolConfig) -> CopyModeName {
         let default = match pool.kind {
-            PoolType::Ram => CopyModeName::Remap,
+            PoolType::Ram | PoolType::File => CopyModeName::Remap,
             PoolType::Loop | PoolType::Null => CopyModeName::Memcpy,
         };
         self.copy.unwrap_or(default)
@@ -329,7 +380,12 @@ impl DiskConfig {
                 "--no-ublk makes no block device: -n and --unprivileged do not apply",
             ));
         }
-        if self.copy == Some(CopyModeName::Remap) && pool.kind != PoolType::Ram {
+        if pool.recovery.is_some() && self.unprivileged {
+            return Err(ConfigError::Excluded(
+                "--user-recovery: the driver does not recover devices made with --unprivileged",
+            ));
+        }
+        if self.copy == Some(CopyModeName::Remap) && !pool.mapped() {
             return Err(ConfigError::Excluded(
                 "copy remap: types loop and null have no map; use --copy memcpy, emulate or off",
             ));

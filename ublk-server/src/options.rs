@@ -3,13 +3,16 @@
 
 use crate::config::{
     CacheMode, ConfigError, CopyModeName, DEFAULT_CACHE_SIZE, DiskConfig, NvmeConfig, PoolConfig, PoolType,
+    RecoveryMode,
 };
+use crate::store::header::Header;
 use crate::units::{optional_size, parse_size};
 use clap::Args;
 use emulation::Bytes;
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Reads a switch that may carry a value, as other programs write it: `0` or `1`.
 fn switch(text: &str) -> Result<bool, String> {
@@ -24,7 +27,8 @@ fn switch(text: &str) -> Result<bool, String> {
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AddOptions {
-    /// Where the bytes live: in memory, in a raw image or block device (-f), or nowhere
+    /// Where the bytes live: in memory; in a file or block device with a map beside it (-f); in a raw image or block
+    /// device (-f); or nowhere
     #[arg(short = 't', long = "type", value_name = "TYPE", help_heading = "Pool")]
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<PoolType>,
@@ -49,12 +53,12 @@ pub struct AddOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u16>,
 
-    /// The size of the disk [default: 1G; for type loop that of PATH]
+    /// The size of the disk [default: 1G; for type loop that of PATH, for type file that of the volume in PATH]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Disk")]
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
 
-    /// The raw image or block device of type loop
+    /// The file or block device of type file, the raw image or block device of type loop
     #[arg(short = 'f', long, value_name = "PATH", help_heading = "Pool")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
@@ -86,7 +90,7 @@ pub struct AddOptions {
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
 
-    /// How copies are carried out [default: remap for type ram, memcpy for others]
+    /// How copies are carried out [default: remap for types ram and file, memcpy for others]
     #[arg(long, value_name = "MODE", help_heading = "Copy")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyModeName>,
@@ -106,7 +110,8 @@ pub struct AddOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_max_segments: Option<u32>,
 
-    /// What is promised before a flush: everything (none) or nothing [default: volatile for type loop, else none]
+    /// What is promised before a flush: everything (none) or nothing [default: volatile for types file and loop,
+    /// else none]
     #[arg(long, value_name = "CACHE", help_heading = "Pool")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheMode>,
@@ -155,6 +160,13 @@ pub struct AddOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unprivileged: Option<bool>,
 
+    /// Keep the disks when the server dies, for `ublk recover`; what becomes of requests meanwhile: those in flight fail
+    /// and new ones wait (queue), those in flight are sent again (reissue), all fail (fail-io)
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "queue", value_name = "MODE",
+          help_heading = "Pool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_recovery: Option<RecoveryMode>,
+
     #[command(flatten)]
     #[serde(skip)]
     pub(crate) compatible: CompatibleOptions,
@@ -176,12 +188,18 @@ pub(crate) struct CompatibleOptions {
     #[arg(long = "usercopy", visible_alias = "user-copy", num_args = 0..=1, default_missing_value = "1",
           value_parser = switch, hide = true)]
     pub(crate) usercopy: Option<bool>,
-    #[arg(short = 'r', num_args = 0..=1, default_missing_value = "1", value_parser = switch, hide = true)]
-    pub(crate) user_recovery: Option<bool>,
-    #[arg(short = 'i', num_args = 0..=1, default_missing_value = "1", value_parser = switch, hide = true)]
-    pub(crate) user_recovery_reissue: Option<bool>,
-    #[arg(short = 'e', num_args = 0..=1, default_missing_value = "1", value_parser = switch, hide = true)]
-    pub(crate) user_recovery_fail_io: Option<bool>,
+    /// As `--user-recovery`
+    #[arg(short = 'r', long = "user_recovery", num_args = 0..=1, default_missing_value = "1",
+          value_parser = switch, hide = true)]
+    pub(crate) recover: Option<bool>,
+    /// As `--user-recovery=reissue`
+    #[arg(short = 'i', long = "user_recovery_reissue", num_args = 0..=1, default_missing_value = "1",
+          value_parser = switch, hide = true)]
+    pub(crate) recover_reissue: Option<bool>,
+    /// As `--user-recovery=fail-io`
+    #[arg(short = 'e', long = "user_recovery_fail_io", num_args = 0..=1, default_missing_value = "1",
+          value_parser = switch, hide = true)]
+    pub(crate) recover_fail_io: Option<bool>,
     #[arg(short = 'z', num_args = 0..=1, default_missing_value = "1", value_parser = switch, hide = true)]
     pub(crate) zero_copy: Option<bool>,
 }
@@ -238,6 +256,7 @@ impl AddOptions {
             allow_host: if self.allow_host.is_empty() { other.allow_host } else { self.allow_host },
             allow_remote: self.allow_remote.or(other.allow_remote),
             unprivileged: self.unprivileged.or(other.unprivileged),
+            user_recovery: self.user_recovery.or(other.user_recovery),
             compatible: self.compatible,
         }
     }
@@ -259,7 +278,7 @@ impl AddOptions {
             queues: self.queues.unwrap_or(default.queues),
             depth: self.depth.unwrap_or(default.depth),
             size: self.size,
-            logical_block_size: self.logical_block_size.unwrap_or(default.logical_block_size),
+            logical_block_size: self.logical_block_size,
             read_only: self.read_only.unwrap_or(false),
             copy: self.copy,
             copy_max_bytes: self.copy_max_bytes.unwrap_or(default.copy_max_bytes),
@@ -298,9 +317,14 @@ impl AddOptions {
     pub fn new_pool(&self, available: Bytes) -> Result<PoolConfig, OptionsError> {
         let kind = self.kind.unwrap_or(PoolType::Ram);
         let default_block = Bytes::kib(4).max(self.logical_block_size.unwrap_or_default());
-        let map_block = self.map_block.unwrap_or(default_block);
+        let path = self.absolute_file()?;
+        let map_block = match (self.map_block, kind, &path) {
+            (Some(given), _, _) => given,
+            (None, PoolType::File, Some(path)) => stored_map_block(path).unwrap_or(default_block),
+            (None, _, _) => default_block,
+        };
         if self.memory.is_some() && kind != PoolType::Ram {
-            let why = "--memory is for type ram: types loop and null keep no data in memory";
+            let why = "--memory is for type ram: the others keep no data in memory";
             return Err(ConfigError::Excluded(why).into());
         }
         if let Some(memory) = self.memory.filter(|memory| *memory > available) {
@@ -309,10 +333,10 @@ impl AddOptions {
         let memory = match kind {
             // Whole MiB, which every map block divides.
             PoolType::Ram => self.memory.unwrap_or(Bytes::mib((available.0 / 4 * 3) >> 20)),
-            PoolType::Loop | PoolType::Null => Bytes(0),
+            PoolType::File | PoolType::Loop | PoolType::Null => Bytes(0),
         };
         let cache = match kind {
-            PoolType::Loop => CacheMode::Volatile,
+            PoolType::File | PoolType::Loop => CacheMode::Volatile,
             PoolType::Ram | PoolType::Null => CacheMode::None,
         };
         let pool = PoolConfig {
@@ -322,8 +346,10 @@ impl AddOptions {
             map_block,
             cache: self.cache.unwrap_or(cache),
             cache_size: self.cache_size.unwrap_or(DEFAULT_CACHE_SIZE),
-            path: self.absolute_file()?,
+            path,
             buffered: self.buffered_io.unwrap_or(false),
+            recovery: self.recovery(),
+            identifier: String::new(),
         };
         pool.check()?;
         Ok(pool)
@@ -336,13 +362,16 @@ impl AddOptions {
     pub fn check_pool(&self, pool: &PoolConfig) -> Result<(), OptionsError> {
         let text = |path: Option<PathBuf>| path.map_or("none".to_string(), |path| path.display().to_string());
         let file = self.absolute_file()?;
-        let given: [(&'static str, Option<String>, String); 7] = [
+        let mode = |mode: Option<RecoveryMode>| mode.map_or("none", RecoveryMode::name).to_string();
+        let recovery = self.recovery();
+        let given: [(&'static str, Option<String>, String); 8] = [
             ("--type", self.kind.map(|kind| kind.name().to_string()), pool.kind.name().to_string()),
             ("--memory", self.memory.map(|m| m.to_string()), pool.memory.to_string()),
             ("--map-block", self.map_block.map(|b| b.to_string()), pool.map_block.to_string()),
             ("--cache", self.cache.map(|c| c.name().to_string()), pool.cache.name().to_string()),
             ("--cache-size", self.cache_size.map(|c| c.to_string()), pool.cache_size.to_string()),
             ("--file", file.clone().map(|path| text(Some(path))), text(pool.path.clone())),
+            ("--user-recovery", recovery.map(|given| mode(Some(given))), mode(pool.recovery)),
             ("--buffered-io", self.buffered_io.map(|b| b.to_string()), pool.buffered.to_string()),
         ];
         for (option, asked, has) in given {
@@ -353,9 +382,25 @@ impl AddOptions {
         Ok(())
     }
 
+    /// The recovery mode asked for.
+    pub fn recovery(&self) -> Option<RecoveryMode> {
+        self.user_recovery.or(self.compatible.recovery())
+    }
+
+    /// The path made absolute; that of a file to be made by the directory that it will lie in.
     fn absolute_file(&self) -> Result<Option<PathBuf>, OptionsError> {
         let absolute = |path: &PathBuf| {
-            std::fs::canonicalize(path).map_err(|error| OptionsError::Path(path.clone(), error))
+            let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+            let made = self.kind == Some(PoolType::File);
+            match (std::fs::canonicalize(path), path.file_name()) {
+                (Err(error), Some(name)) if made && missing(&error) => {
+                    let dir =
+                        path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                    std::fs::canonicalize(dir).map(|dir| dir.join(name))
+                }
+                (found, _) => found,
+            }
+            .map_err(|error| OptionsError::Path(path.clone(), error))
         };
         self.file.as_ref().map(absolute).transpose()
     }
@@ -372,7 +417,7 @@ impl AddOptions {
             size: disk.size,
             file: pool.path.clone(),
             pool: Some(pool.name.clone()),
-            logical_block_size: Some(disk.logical_block_size),
+            logical_block_size: Some(disk.logical_block()),
             map_block: Some(pool.map_block),
             read_only: Some(disk.read_only),
             memory: (pool.kind == PoolType::Ram).then_some(pool.memory),
@@ -389,19 +434,28 @@ impl AddOptions {
             allow_host: disk.nvme.as_ref().map(|nvme| nvme.allow_hosts.clone()).unwrap_or_default(),
             allow_remote: disk.nvme.as_ref().map(|nvme| nvme.allow_remote),
             unprivileged: Some(disk.unprivileged),
+            user_recovery: pool.recovery,
             compatible: CompatibleOptions::default(),
         }
     }
 }
 
 impl CompatibleOptions {
+    fn recovery(&self) -> Option<RecoveryMode> {
+        let modes = [
+            (self.recover_fail_io, RecoveryMode::FailIo),
+            (self.recover_reissue, RecoveryMode::Reissue),
+            (self.recover, RecoveryMode::Queue),
+        ];
+        modes.into_iter().find(|(given, _)| *given == Some(true)).map(|(_, mode)| mode)
+    }
+
     fn check(&self) -> Result<(), OptionsError> {
         // Data moves by user copy, whichever of these was asked for.
         let _any_of = (self.uring_comp, self.need_get_data, self.usercopy);
-        let recovery = [self.user_recovery, self.user_recovery_reissue, self.user_recovery_fail_io];
-        if recovery.contains(&Some(true)) {
+        if self.recover_reissue == Some(true) && self.recover_fail_io == Some(true) {
             return Err(OptionsError::NotAvailable(
-                "-r, -i, -e: this version does not recover a disk whose server died\nleave the option out",
+                "-i, -e: requests in flight are sent again or fail\nleave one of the options out",
             ));
         }
         if self.zero_copy == Some(true) {
@@ -411,6 +465,12 @@ impl CompatibleOptions {
         }
         Ok(())
     }
+}
+
+/// The map block of the pool in a file, if there is one; whatever is wrong with the file is said by who opens it.
+fn stored_map_block(path: &Path) -> Option<Bytes> {
+    let file = std::fs::File::open(path).ok()?;
+    Some(Header::read(&file).ok()??.map_block)
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 //! Directories are 0700 and files 0600. A record names the process and its start time, so that one whose process
 //! is gone, or whose number another process has now, is recognised.
 
-use crate::config::PoolConfig;
+use crate::config::{DiskConfig, PoolConfig, PoolType};
+use crate::store::shared;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -48,6 +49,16 @@ pub enum StateError {
     /// The name is taken.
     #[error("{0} \"{1}\" is in use")]
     InUse(&'static str, String),
+    /// What was to be recovered is gone.
+    #[error("there is no pool \"{0}\" of a dead server")]
+    Gone(String),
+}
+
+impl StateError {
+    /// The kernel gives no random numbers.
+    pub(crate) fn random(error: io::Error) -> Self {
+        Self::Io("/dev/urandom".into(), error)
+    }
 }
 
 /// A process, by number and start time.
@@ -123,13 +134,12 @@ pub struct DiskRecord {
     pub pool: String,
     /// The server.
     pub process: Process,
-}
-
-impl DiskRecord {
-    /// True while there is more than the record: a server, or a device that one left.
-    pub fn holds(&self) -> bool {
-        self.id.is_some() || self.process.alive()
-    }
+    /// Its volume; `None` while it is being made.
+    #[serde(default)]
+    pub volume: Option<u32>,
+    /// What it is, as it was set last; with the volume.
+    #[serde(default)]
+    pub config: Option<DiskConfig>,
 }
 
 /// The state directory.
@@ -223,7 +233,11 @@ impl State {
         let name = record.pool.name.clone();
         if self.pool_dir(&name).exists() {
             let alive = self.pool(&name)?.is_some_and(|record| record.process.alive());
-            if alive || self.disks()?.iter().any(|disk| disk.pool == name && disk.holds()) {
+            let mut left = false;
+            for disk in self.disks()?.iter().filter(|disk| disk.pool == name) {
+                left |= self.holds(disk)?;
+            }
+            if alive || left {
                 return Err(StateError::InUse("pool", name));
             }
             self.remove_pool(&name)?;
@@ -233,11 +247,45 @@ impl State {
         Ok(record)
     }
 
-    /// Removes all that a pool left.
+    /// Writes the record of a pool whose server is dead: this process is its server now.
+    ///
+    /// # Errors
+    /// There is no such pool, or its server lives.
+    pub fn take_pool(&self, record: PoolRecord) -> Result<PoolRecord, StateError> {
+        let _lock = self.lock()?;
+        let name = record.pool.name.clone();
+        match self.pool(&name)? {
+            None => return Err(StateError::Gone(name)),
+            Some(old) if old.process.alive() => return Err(StateError::InUse("pool", name)),
+            Some(_) => {}
+        }
+        gone(fs::remove_file(self.socket(&name)))
+            .map_err(|error| StateError::Io(self.socket(&name), error))?;
+        write_record(&self.pool_dir(&name).join("server.json"), &record)?;
+        Ok(record)
+    }
+
+    /// True while there is more than the record of a disk: a server, a device that one left, or what can be recovered.
+    fn holds(&self, disk: &DiskRecord) -> Result<bool, StateError> {
+        if disk.id.is_some() || disk.process.alive() {
+            return Ok(true);
+        }
+        Ok(self.pool(&disk.pool)?.is_some_and(|record| record.pool.recovery.is_some()))
+    }
+
+    /// Removes all that a pool left here and in shared memory, but for what belongs to a file.
     ///
     /// # Errors
     /// The directory cannot be removed.
     pub fn remove_pool(&self, name: &str) -> Result<(), StateError> {
+        // A record that cannot be read names nothing.
+        if let Ok(Some(PoolRecord { pool, .. })) = self.pool(name)
+            && pool.kind == PoolType::Ram
+            && !pool.identifier.is_empty()
+        {
+            let path = shared::path(&pool.identifier);
+            shared::remove(&pool.identifier).map_err(|error| StateError::Io(path, error))?;
+        }
         let dir = self.pool_dir(name);
         gone(fs::remove_dir_all(&dir)).map_err(|error| StateError::Io(dir, error))
     }
@@ -263,7 +311,9 @@ impl State {
                 (0..).map(|n| format!("disk{n}")).find(free).expect("u64 names")
             }
         };
-        if read_record::<DiskRecord>(&self.disk_path(&record.name))?.is_some_and(|old| old.holds()) {
+        if let Some(old) = read_record::<DiskRecord>(&self.disk_path(&record.name))?
+            && self.holds(&old)?
+        {
             return Err(StateError::InUse("name", record.name));
         }
         self.write_disk(&record)?;
@@ -321,7 +371,7 @@ impl State {
 }
 
 /// Makes a directory of this user alone, or checks the one that is there.
-fn private_dir(dir: &Path) -> Result<(), StateError> {
+pub(crate) fn private_dir(dir: &Path) -> Result<(), StateError> {
     let error = |error| StateError::Io(dir.to_path_buf(), error);
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => return Ok(()),

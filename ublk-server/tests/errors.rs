@@ -55,7 +55,7 @@ fn usage_errors() {
         "add --name a/b",
         "add --name ublkb1",
         "add --no-ublk -n 3",
-        "add -r 1",
+        "add -i 1 -e 1",
         "add -z",
         "add --nonsense",
         "add --cache sometimes",

@@ -6,8 +6,23 @@ mod common;
 
 use common::{Env, golden};
 
-const COMMANDS: [&str; 11] =
-    ["add", "del", "list", "info", "features", "log", "copy", "set", "stats", "selftest", "completions"];
+const COMMANDS: [&str; 15] = [
+    "add",
+    "recover",
+    "del",
+    "list",
+    "info",
+    "features",
+    "log",
+    "copy",
+    "set",
+    "stats",
+    "selftest",
+    "check",
+    "import",
+    "export",
+    "completions",
+];
 
 #[test]
 fn help_is_what_it_was() {
@@ -24,10 +39,10 @@ fn help_is_what_it_was() {
 fn what_is_not_there_is_not_offered() {
     let env = Env::new();
     let help = env.ok(&["add", "--help"]);
-    for later in ["--zone", "--latency", "recover", "--append"] {
+    for later in ["--zone", "--latency", "--append"] {
         assert!(!help.contains(later), "{later}");
     }
-    for later in ["--zoned", "--user-recovery", "--latency"] {
+    for later in ["--zoned", "--latency"] {
         let output = env.ublk(&["add", later]);
         assert_eq!(output.code, 2, "{output:?}");
         assert!(output.stderr.contains("unexpected argument"), "{output:?}");

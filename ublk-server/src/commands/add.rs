@@ -10,6 +10,7 @@ use crate::options::AddOptions;
 use crate::server::{self, Readiness, SpawnError, StartConfig};
 use crate::signals::Signals;
 use crate::state::{PoolRecord, State};
+use crate::store::shared;
 use emulation::Bytes;
 use std::path::Path;
 
@@ -67,12 +68,19 @@ fn attempt(
         }
         return join(options, disk, state, &record);
     }
-    let pool = options.new_pool(available()?)?;
+    let pool = options.new_pool(available(options.recovery().is_some())?)?;
     // What only the server can know, the size of a path, is checked there.
     let size = if pool.path.is_some() { pool.map_block } else { DEFAULT_SIZE };
     disk.limits(&pool, size).map_err(|error| Failure::from_lines(Exit::Usage, &error.to_string()))?;
-    let start =
-        StartConfig { state: state.base().to_path_buf(), pool, disk: disk.clone(), force, foreground, debug };
+    let start = StartConfig {
+        state: state.base().to_path_buf(),
+        pool,
+        disk: disk.clone(),
+        recover: Vec::new(),
+        force,
+        foreground,
+        debug,
+    };
     if foreground {
         return Ok(serve_here(start)?);
     }
@@ -127,7 +135,7 @@ fn serve_here(start: StartConfig) -> Result<String, Failure> {
 }
 
 /// The path of the block device; the name of a disk without one.
-fn shown(disk: &Disk) -> String {
+pub(super) fn shown(disk: &Disk) -> String {
     match &disk.path {
         Some(path) => format!("{}\n", path.display()),
         None => format!("{}\n", disk.name),
@@ -144,8 +152,18 @@ fn read(path: &Path) -> Result<AddOptions, Failure> {
     })
 }
 
-/// The memory that could be had now.
-fn available() -> Result<Bytes, Failure> {
+/// The memory that could be had now, `shared` memory that outlives a server.
+fn available(shared: bool) -> Result<Bytes, Failure> {
+    let memory = available_memory()?;
+    if !shared {
+        return Ok(memory);
+    }
+    let limit = shared::available().map_err(|error| Failure::failed(format!("/dev/shm: {error}")))?;
+    // Whole MiB: it is shown to people.
+    Ok(memory.min(Bytes::mib(limit.0 >> 20)))
+}
+
+fn available_memory() -> Result<Bytes, Failure> {
     let text = std::fs::read_to_string("/proc/meminfo")
         .map_err(|error| Failure::failed(format!("/proc/meminfo: {error}")))?;
     parse_available(&text).ok_or_else(|| Failure::failed("/proc/meminfo does not say MemAvailable"))

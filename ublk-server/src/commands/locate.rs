@@ -43,7 +43,12 @@ pub(super) fn served(state: &State, target: &Target) -> Result<Served, Failure> 
     let record = record(state, target)?.ok_or_else(|| no_disk(target))?;
     if !record.process.alive() {
         let why = format!("the server of disk {} is dead", record.name);
-        return Err(Failure::failed(why).hint(format!("delete the disk: ublk del -n {}", record.name)));
+        let recovers = state.pool(&record.pool)?.is_some_and(|pool| pool.pool.recovery.is_some());
+        let name = &record.name;
+        return Err(Failure::failed(why).hint(match recovers {
+            true => format!("go on with it: ublk recover -n {name}, or delete it: ublk del -n {name}"),
+            false => format!("delete the disk: ublk del -n {name}"),
+        }));
     }
     let client = Client::new(&state.socket(&record.pool));
     Ok(Served { record, client })

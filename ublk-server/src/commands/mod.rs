@@ -1,15 +1,18 @@
 //! The commands. Each returns what it prints on standard output, or why it failed.
 
 mod add;
+mod check;
 mod copy;
 mod copy_host;
 mod del;
 mod features;
+mod image;
 mod info;
 mod list;
 mod locate;
 mod log;
 mod manual;
+mod recover;
 mod selftest;
 mod serve;
 mod set;
@@ -142,6 +145,7 @@ impl From<OptionsError> for Failure {
 pub fn run(cli: Cli) -> Result<(), Failure> {
     let text = match cli.command {
         Command::Add(args) => add::run(*args)?,
+        Command::Recover(args) => recover::run(&args)?,
         Command::Del(args) => del::run(&args)?,
         Command::List(args) => list::run(&args)?,
         Command::Info(args) => info::run(&args)?,
@@ -151,6 +155,9 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Set(args) => set::run(&args)?,
         Command::Stats(args) => stats::run(&args)?,
         Command::Selftest(args) => selftest::run(&args)?,
+        Command::Check(args) => check::run(&args)?,
+        Command::Import(args) => image::import(&args)?,
+        Command::Export(args) => image::export(&args)?,
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::run(dir.as_deref())?,
         Command::Serve => return serve::run(),

@@ -14,6 +14,8 @@ const CHUNK: usize = 1 << 20;
 pub(crate) enum Progress {
     /// By this operation.
     Op(FileOp),
+    /// By the commit of the metadata, its last step.
+    Commit,
     /// It does not.
     Finished(IoResult),
 }
@@ -82,11 +84,13 @@ pub(crate) struct Job {
     /// Bytes of the step that are through.
     done: u64,
     doing: Option<Doing>,
+    /// The pool has metadata to commit.
+    commits: bool,
 }
 
 impl Job {
-    pub(crate) fn new(plan: Plan) -> Self {
-        Self { plan, step: 0, done: 0, doing: None }
+    pub(crate) fn new(plan: Plan, commits: bool) -> Self {
+        Self { plan, step: 0, done: 0, doing: None, commits }
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -163,23 +167,24 @@ impl Job {
         while let Some(step) = self.plan.steps.get(self.step) {
             match step {
                 Step::Read { from, .. } => {
-                    let (position, len) = (from.start.bytes().0, from.len.bytes().0 as usize);
+                    let (position, len) = (store.position(from.start), from.len.bytes().0 as usize);
                     return Ok(self.transfer(Transfer::new(false, position, len), buffers.get(len)));
                 }
                 Step::ReadZeroes { port: offset, len } => port.put_zeroes(*offset, len.bytes())?,
                 Step::Write { port: offset, to } => {
-                    let (position, len) = (to.start.bytes().0, to.len.bytes().0 as usize);
+                    let (position, len) = (store.position(to.start), to.len.bytes().0 as usize);
                     let mut buffer = buffers.get(len);
                     port.take(*offset, &mut buffer.bytes_mut()[..len])?;
                     return Ok(self.transfer(Transfer::new(true, position, len), buffer));
                 }
                 Step::Move { from, .. } => {
                     let len = chunk(from.len.bytes().0 - self.done);
-                    let position = from.start.bytes().0 + self.done;
+                    let position = store.position(from.start) + self.done;
                     return Ok(self.transfer(Transfer::new(false, position, len), buffers.get(len)));
                 }
                 Step::Zero { at, unmap } => {
-                    let (position, left) = (at.start.bytes().0 + self.done, at.len.bytes().0 - self.done);
+                    let (position, left) =
+                        (store.position(at.start) + self.done, at.len.bytes().0 - self.done);
                     if let Some(mode) = store.zero_mode(*unmap) {
                         return Ok(self.allocate(mode, position, left));
                     }
@@ -190,7 +195,7 @@ impl Job {
                 }
                 Step::Trim { at } => {
                     if let Some(mode) = store.trim_mode() {
-                        let (position, len) = (at.start.bytes().0, at.len.bytes().0);
+                        let (position, len) = (store.position(at.start), at.len.bytes().0);
                         return Ok(self.allocate(mode, position, len));
                     }
                 }
@@ -199,7 +204,8 @@ impl Job {
                     return Ok(Progress::Op(FileOp::Sync));
                 }
                 // A raw image has no metadata of ours.
-                Step::Commit(_) => {}
+                Step::Commit(_) if !self.commits => {}
+                Step::Commit(_) => return Ok(Progress::Commit),
             }
             self.step += 1;
             self.done = 0;
@@ -233,7 +239,7 @@ impl Job {
             }
             Step::Write { .. } => transfer.len as u64,
             Step::Move { to, .. } if !transfer.write => {
-                let position = to.bytes().0 + self.done;
+                let position = store.position(*to) + self.done;
                 return Ok(self.transfer(Transfer::new(true, position, transfer.len), buffer));
             }
             Step::Move { from, .. } => from.len.bytes().0,

@@ -12,17 +12,11 @@ pub(crate) fn run_ram(ram: &RamStore, plan: &Plan, mut port: Port<'_>) -> IoResu
         Step::Read { from, port: offset } => read(ram, *from, &mut port, *offset),
         Step::ReadZeroes { port: offset, len } => port.put_zeroes(*offset, len.bytes()),
         Step::Write { port: offset, to } => write(ram, &port, *offset, *to),
-        Step::Move { from, to, reason: _ } => {
-            ram.copy(*from, *to);
-            Ok(())
-        }
-        Step::Zero { at, unmap: _ } => {
-            ram.zero(*at);
-            Ok(())
-        }
+        Step::Move { from, to, reason: _ } => ram.copy(*from, *to),
+        Step::Zero { at, unmap: _ } => ram.zero(*at),
         Step::Trim { at } => ram.trim(*at).map_err(errno),
-        // Memory ends with its process, and so does the map of it: there is nothing that a sync or a commit would
-        // keep for longer.
+        // Memory needs no sync to outlive its process, if it does; the metadata of memory that does is committed
+        // elsewhere.
         Step::Sync | Step::Commit(_) => Ok(()),
     })
 }
@@ -67,8 +61,7 @@ fn write(ram: &RamStore, port: &Port<'_>, offset: Sectors, to: StoreRange) -> Re
         Port::UserCopy { device, position } => ram.write_from_file(device, *position + offset.bytes().0, to),
         Port::Memory(memory) => {
             let start = offset.bytes().0 as usize;
-            ram.write(&memory[start..start + to.len.bytes().0 as usize], to);
-            Ok(())
+            ram.write(&memory[start..start + to.len.bytes().0 as usize], to)
         }
         Port::None => panic!("a plan without a port reads it"),
     }

@@ -1,7 +1,7 @@
 //! What other threads tell a thread about the requests it owns.
 
 use super::calls::Call;
-use emulation::{Next, RequestId};
+use emulation::{IoResult, Next, Plan, RequestId};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +12,8 @@ use std::sync::Mutex;
 pub(crate) enum Message {
     /// How a request of this thread goes on, or a plan of the device's own to run.
     Next(RequestId, Next),
+    /// A plan of this thread comes back from the commit of its last step.
+    Committed(Plan, IoResult),
     /// A new request of a door in tokio.
     Call(Call),
     /// End this request of this thread early.

@@ -5,6 +5,8 @@
 //! another thread's request goes into that thread's mailbox.
 
 use crate::store::Store;
+use crate::store::meta::Meta;
+use commit::Committer;
 use emulation::{Control, Flags, Instant, Next, Op, Out, Pool, RequestId, VolumeId};
 use mailbox::{Mailbox, Message};
 use std::io;
@@ -15,6 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 mod calls;
+mod commit;
 mod file_job;
 mod inline;
 pub(crate) mod mailbox;
@@ -66,6 +69,8 @@ impl Owner {
 pub struct Engine {
     pool: Mutex<Pool>,
     store: Store,
+    /// Of a pool whose metadata outlives the server.
+    committer: Option<Committer>,
     origin: std::time::Instant,
     owners: RwLock<Vec<Option<Arc<Mailbox>>>>,
     workers: Vec<Owner>,
@@ -131,16 +136,17 @@ impl CallQueue {
 }
 
 impl Engine {
-    /// Starts the workers over a pool and the store that its plans name.
+    /// Starts the workers over a pool, the store that its plans name and the metadata that they commit, if any.
     ///
     /// # Errors
     /// A thread, a ring or an eventfd could not be made.
-    pub fn new(pool: Pool, store: Store) -> io::Result<Arc<Self>> {
+    pub fn new(pool: Pool, store: Store, meta: Option<Arc<Meta>>) -> io::Result<Arc<Self>> {
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
         let mailboxes = (0..count).map(|_| Mailbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
         let engine = Arc::new(Self {
             pool: Mutex::new(pool),
             store,
+            committer: meta.map(Committer::start).transpose()?,
             origin: std::time::Instant::now(),
             owners: RwLock::new(mailboxes.iter().cloned().map(Some).collect()),
             workers: (0..count).map(|worker| Owner(worker as u16)).collect(),
@@ -240,6 +246,7 @@ impl Engine {
         self.workers.iter().for_each(|worker| self.send(*worker, Message::Stop));
         let threads = std::mem::take(&mut *self.threads.lock().expect("a panic ends the process"));
         threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the process"));
+        self.committer.iter().for_each(Committer::stop);
     }
 
     /// A number for a new thread that owns requests.

@@ -56,6 +56,8 @@ pub(crate) struct Runner<D> {
     /// Plans over a file.
     jobs: Vec<Option<Job>>,
     free_jobs: Vec<usize>,
+    /// Plans whose commit is under way.
+    committing: usize,
     buffers: Buffers,
     /// Of requests with a bounce buffer or a completion in the future.
     kept: HashMap<RequestId, Kept>,
@@ -81,6 +83,7 @@ impl<D: Door> Runner<D> {
             answers: Vec::new(),
             jobs: Vec::new(),
             free_jobs: Vec::new(),
+            committing: 0,
             buffers: Buffers::default(),
             kept: HashMap::new(),
             delayed: BTreeMap::new(),
@@ -117,7 +120,10 @@ impl<D: Door> Runner<D> {
     }
 
     fn is_over(&self) -> bool {
-        self.door.is_over() && self.runnable.is_empty() && self.free_jobs.len() == self.jobs.len()
+        self.door.is_over()
+            && self.runnable.is_empty()
+            && self.free_jobs.len() == self.jobs.len()
+            && self.committing == 0
     }
 
     fn wait(&self) -> Wait {
@@ -134,6 +140,10 @@ impl<D: Door> Runner<D> {
     fn message(&mut self, message: Message) {
         match message {
             Message::Next(id, next) => self.answers.push((id, next)),
+            Message::Committed(plan, io) => {
+                self.committing -= 1;
+                self.executed.push((plan, io));
+            }
             Message::Call(call) => self.begin.extend(self.door.call(call)),
             Message::Abort(id) => self.abort.push(id),
             Message::Wake => self.wake_at = Some(Instant::ORIGIN),
@@ -210,6 +220,10 @@ impl<D: Door> Runner<D> {
             kept.not_before = kept.not_before.max(plan.not_before);
         }
         match engine.store() {
+            // Memory needs no sync.
+            Store::Ram(_) if engine.committer.is_some() && ends_with_commit(&plan) => {
+                self.commit(engine, plan)
+            }
             Store::Ram(ram) => {
                 let io = inline::run_ram(ram, &plan, self.port(&plan));
                 self.executed.push((plan, io));
@@ -219,7 +233,7 @@ impl<D: Door> Runner<D> {
                 self.executed.push((plan, io));
             }
             Store::File(file) => {
-                let mut job = Job::new(plan);
+                let mut job = Job::new(plan, engine.committer.is_some());
                 let mut buffers = std::mem::take(&mut self.buffers);
                 let progress = job.start(file, &mut buffers, &mut self.port(job.plan()));
                 self.buffers = buffers;
@@ -227,9 +241,15 @@ impl<D: Door> Runner<D> {
                     self.jobs.push(None);
                     self.jobs.len() - 1
                 });
-                self.progress(index, job, progress, file);
+                self.progress(engine, index, job, progress, file);
             }
         }
+    }
+
+    fn commit(&mut self, engine: &Engine, plan: Plan) {
+        self.committing += 1;
+        let committer = engine.committer.as_ref().expect("the pool has metadata");
+        committer.commit(plan, Arc::clone(&self.mailbox));
     }
 
     fn file_event(&mut self, engine: &Engine, index: usize, result: i32, buffer: Option<Buffer>) {
@@ -238,14 +258,18 @@ impl<D: Door> Runner<D> {
         let mut buffers = std::mem::take(&mut self.buffers);
         let progress = job.completed(result, buffer, file, &mut buffers, &mut self.port(job.plan()));
         self.buffers = buffers;
-        self.progress(index, job, progress, file);
+        self.progress(engine, index, job, progress, file);
     }
 
-    fn progress(&mut self, index: usize, job: Job, progress: Progress, file: &FileStore) {
+    fn progress(&mut self, engine: &Engine, index: usize, job: Job, progress: Progress, file: &FileStore) {
         match progress {
             Progress::Op(op) => {
                 self.ring.file(index, file.file(), op);
                 self.jobs[index] = Some(job);
+            }
+            Progress::Commit => {
+                self.free_jobs.push(index);
+                self.commit(engine, job.into_plan());
             }
             Progress::Finished(io) => {
                 self.executed.push((job.into_plan(), io));
@@ -268,6 +292,10 @@ impl<D: Door> Runner<D> {
             }
         }
     }
+}
+
+fn ends_with_commit(plan: &Plan) -> bool {
+    matches!(plan.steps.last(), Some(Step::Commit(_)))
 }
 
 /// The bytes of a port that a plan uses.

@@ -21,7 +21,7 @@ fn limits(mode: CopyMode) -> Limits {
 
 fn engine(device: Box<dyn BlockDevice>, store: Store, mode: CopyMode) -> Arc<Engine> {
     let top = Box::new(Emulated::new(device));
-    let engine = Engine::new(Pool::new(top, Box::new(NoLog::default())), store).unwrap();
+    let engine = Engine::new(Pool::new(top, Box::new(NoLog::default())), store, None).unwrap();
     engine.control(Control::AddVolume(VOLUME, limits(mode)));
     engine
 }

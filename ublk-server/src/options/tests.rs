@@ -49,6 +49,7 @@ fn what_is_printed_makes_the_same_disk() {
     assert_eq!(again.new_pool(AVAILABLE).unwrap(), pool);
     let mut disk_again = again.disk().unwrap();
     assert_eq!(disk_again.copy.take(), Some(CopyModeName::Remap));
+    assert_eq!(disk_again.logical_block_size.take(), Some(Bytes(512)));
     assert_eq!(disk_again, disk);
 }
 
@@ -97,5 +98,30 @@ fn a_pool_that_exists_refuses_other_options_and_takes_its_own() {
     assert!(options("memory = \"1G\"\ntype = \"ram\"").check_pool(&pool).is_ok());
     for text in ["memory = \"2G\"", "type = \"null\"", "map-block = \"8K\"", "cache = \"volatile\""] {
         assert!(options(text).check_pool(&pool).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn every_spelling_of_recovery_is_taken() {
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+    for (line, mode) in [
+        ("", None),
+        ("-r 0", None),
+        ("-r 1", Some(RecoveryMode::Queue)),
+        ("-r", Some(RecoveryMode::Queue)),
+        ("-r 1 -i 1", Some(RecoveryMode::Reissue)),
+        ("--user_recovery_reissue 1", Some(RecoveryMode::Reissue)),
+        ("-e 1", Some(RecoveryMode::FailIo)),
+        ("--user-recovery", Some(RecoveryMode::Queue)),
+        ("--user-recovery=reissue -q 2", Some(RecoveryMode::Reissue)),
+        ("--user-recovery=fail-io", Some(RecoveryMode::FailIo)),
+    ] {
+        let words = ["ublk", "add"].into_iter().chain(line.split_whitespace());
+        let Command::Add(add) = Cli::try_parse_from(words).unwrap().command else { panic!("not add") };
+        assert_eq!(add.options.new_pool(AVAILABLE).unwrap().recovery, mode, "{line}");
+        let unprivileged = DiskConfig { unprivileged: true, ..add.options.disk().unwrap() };
+        let pool = pool_named(add.options.new_pool(AVAILABLE).unwrap());
+        assert_eq!(unprivileged.limits(&pool, Bytes::gib(1)).is_err(), mode.is_some(), "{line}");
     }
 }

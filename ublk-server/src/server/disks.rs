@@ -1,6 +1,7 @@
 //! The disks of a server: making them, finding them, changing them, taking them away.
 
 use super::StartConfig;
+use super::durable::Durable;
 use super::nvme::NvmeDoor;
 use super::pool::{self, Parts};
 use crate::config::{CacheMode, DiskConfig, PoolConfig, PoolType};
@@ -16,6 +17,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 
+mod volumes;
+
 /// One pool, its disks and its jobs.
 #[derive(Debug)]
 pub struct Server {
@@ -26,6 +29,8 @@ pub struct Server {
     process: Process,
     pool: PoolConfig,
     default_size: Bytes,
+    /// What of the pool outlives this server.
+    durable: Option<Durable>,
     disks: Mutex<Disks>,
     nvme: NvmeDoor,
     /// Held while a disk is made or taken away, which waits for the driver.
@@ -49,6 +54,15 @@ struct Entry {
     ublk: Option<UblkDisk>,
 }
 
+/// How a disk comes to be served.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// It is made, `force` with a kernel that may crash.
+    Add { force: bool },
+    /// Its device is there.
+    Recover,
+}
+
 /// What a request needs to know of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -66,8 +80,10 @@ impl Server {
     ) -> Result<Arc<Self>, ApiError> {
         let failed =
             |what: &str, error: std::io::Error| ApiError::new(500, "server", format!("{what}: {error}"));
-        let Parts { pool, store, default_size } = pool::build(&config.pool, &config.disk)?;
-        let engine = Engine::new(pool, store).map_err(engine_error)?;
+        let recover = !config.recover.is_empty();
+        let Parts { pool, store, default_size, durable } = pool::build(&config.pool, &config.disk, recover)?;
+        let meta = durable.as_ref().map(|durable| Arc::clone(durable.meta()));
+        let engine = Engine::new(pool, store, meta).map_err(engine_error)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed("an eventfd cannot be made", error.into()))?;
         Ok(Arc::new(Self {
@@ -78,6 +94,7 @@ impl Server {
             process,
             pool: config.pool.clone(),
             default_size,
+            durable,
             disks: Mutex::default(),
             nvme: NvmeDoor::new(config.pool.clone()),
             changes: Mutex::default(),
@@ -98,41 +115,56 @@ impl Server {
     /// Makes a disk. Blocks while the driver works.
     pub(crate) fn add(self: &Arc<Self>, config: DiskConfig, force: bool) -> Result<Disk, ApiError> {
         let _changes = self.changes.lock().expect("a panic ends the process");
-        let limits = config
+        // What cannot be is refused before anything is made.
+        config
             .limits(&self.pool, self.default_size)
             .map_err(|error| ApiError::from_lines(400, "bad-request", &error.to_string()))?;
-        let volume = self.next_volume()?;
-        let record =
-            DiskRecord { name: String::new(), id: None, pool: self.pool.name.clone(), process: self.process };
+        let record = DiskRecord {
+            name: String::new(),
+            id: None,
+            pool: self.pool.name.clone(),
+            process: self.process,
+            volume: None,
+            config: None,
+        };
         // The name is taken before the device is made; a device without one is named after its number.
         let named = config.name.is_some() || config.no_ublk;
         let mut record = match named {
             true => self.state.create_disk(record, config.name.as_deref()).map_err(state_error)?,
             false => record,
         };
-        self.engine.control(Control::AddVolume(volume, limits.clone()));
-        match self.publish(&config, volume, limits.clone(), force, &mut record) {
-            Ok(ublk) => {
-                if config.nvme.is_some() {
-                    self.nvme.add(volume, &record.name, &limits);
-                }
-                let entry = Entry { volume, id: record.id, config, ublk };
-                tracing::info!("disk {} is ready", record.name);
-                let disk = self.describe(&record.name, &entry);
-                self.watch(&record.name, &entry);
-                self.disks().by_name.insert(record.name, entry);
-                Ok(disk)
-            }
+        let made = self.volume(&config).and_then(|volume| {
+            let limits = volume.limits.clone();
+            let published = self.publish(&config, volume.id, limits, How::Add { force }, &mut record);
+            let undone = published.inspect_err(|_| {
+                self.nvme.remove(volume.id);
+                self.drop_volume(volume.id, volume.fresh);
+            });
+            undone.map(|ublk| (volume.id, ublk))
+        });
+        match made {
+            Ok((volume, ublk)) => Ok(self.enter(record, Entry { volume, id: None, config, ublk })),
             Err(error) => {
                 tracing::error!("disk {}: {}", record.name, error.message);
-                self.nvme.remove(volume);
-                self.engine.control(Control::RemoveVolume(volume));
                 if named {
                     self.forget(&record.name);
                 }
                 Err(error)
             }
         }
+    }
+
+    /// A disk that serves is one of the server's.
+    fn enter(self: &Arc<Self>, record: DiskRecord, entry: Entry) -> Disk {
+        let entry = Entry { id: record.id, ..entry };
+        if let (Some(_), Ok(limits)) = (&entry.config.nvme, self.limits(entry.volume)) {
+            self.nvme.add(entry.volume, &record.name, &limits);
+        }
+        tracing::info!("disk {} is ready", record.name);
+        let disk = self.describe(&record.name, &entry);
+        self.watch(&record.name, &entry);
+        self.disks().by_name.insert(record.name, entry);
+        disk
     }
 
     /// Takes the disk away when the kernel has: another program may delete it.
@@ -171,13 +203,16 @@ impl Server {
         config: &DiskConfig,
         volume: VolumeId,
         limits: Limits,
-        force: bool,
+        how: How,
         record: &mut DiskRecord,
     ) -> Result<Option<UblkDisk>, ApiError> {
         if let Some(nvme) = &config.nvme {
             self.nvme.open(&self.engine, nvme)?;
         }
+        record.volume = Some(volume.0);
+        record.config = Some(DiskConfig { size: Some(limits.capacity.bytes()), ..config.clone() });
         if config.no_ublk {
+            self.state.write_disk(record).map_err(state_error)?;
             return Ok(None);
         }
         let params = DiskParams {
@@ -189,9 +224,16 @@ impl Server {
             unprivileged: config.unprivileged,
             volatile_cache: self.pool.cache == CacheMode::Volatile,
             rotational: false,
-            force,
+            recovery: self.pool.recovery,
+            force: matches!(how, How::Add { force: true }),
         };
-        let ublk = UblkDisk::start(Arc::clone(&self.engine), params).map_err(|error| ublk_error(&error))?;
+        let engine = Arc::clone(&self.engine);
+        let ublk = match (how, record.id) {
+            (How::Add { .. }, _) => UblkDisk::start(engine, params),
+            (How::Recover, Some(id)) => UblkDisk::recover(engine, params, id),
+            (How::Recover, None) => return Err(ApiError::new(404, "no-device", "it was never made")),
+        };
+        let ublk = ublk.map_err(|error| ublk_error(&error))?;
         if !ublk.io_flusher() {
             tracing::warn!(
                 "the threads of disk {} may wait for memory that their own disk must free",
@@ -227,7 +269,7 @@ impl Server {
         let entry = self.disks().by_name.remove(&name).expect("found under the lock for changes");
         self.nvme.remove(entry.volume);
         let stopped = entry.ublk.map_or(Ok(()), UblkDisk::stop);
-        self.engine.control(Control::RemoveVolume(entry.volume));
+        self.drop_volume(entry.volume, false);
         let result = match stopped {
             Ok(()) => {
                 self.forget(&name);
@@ -247,6 +289,23 @@ impl Server {
             rustix::io::write(&self.stop, &one).expect("the counter of an eventfd has room");
         }
         result
+    }
+
+    /// Writes down what a recovery of the disk needs.
+    fn remember(&self, name: &str, entry: &Entry) {
+        let size =
+            self.engine.with_pool(|pool| pool.limits(entry.volume).map(|limits| limits.capacity.bytes()));
+        let record = DiskRecord {
+            name: name.to_string(),
+            id: entry.id,
+            pool: self.pool.name.clone(),
+            process: self.process,
+            volume: Some(entry.volume.0),
+            config: Some(DiskConfig { size, ..entry.config.clone() }),
+        };
+        if let Err(error) = self.state.write_disk(&record) {
+            tracing::error!("{error}");
+        }
     }
 
     fn forget(&self, name: &str) {
@@ -323,6 +382,7 @@ impl Server {
         let view = limits_view(&limits);
         self.engine.control(Control::SetLimits(found.volume, limits.clone()));
         self.nvme.set_limits(found.volume, &name, &limits);
+        self.remember(&name, entry);
         tracing::info!("disk {name}: limits of copies changed to {view:?}");
         Ok(view)
     }
@@ -369,6 +429,7 @@ impl Server {
             config: DiskConfig {
                 id: entry.id,
                 size: Some(limits.capacity.bytes()),
+                logical_block_size: Some(limits.logical_block.bytes()),
                 name: entry.config.name.clone(),
                 ..entry.config.clone()
             },
@@ -437,6 +498,7 @@ pub(crate) fn ublk_error(error: &UblkError) -> ApiError {
         UblkError::DeviceLimit => (409, "device-limit"),
         UblkError::IdInUse { .. } => (409, "id-in-use"),
         UblkError::NoDevice { .. } => (404, "no-device"),
+        UblkError::NotRecoverable { .. } => (409, "not-recoverable"),
         UblkError::Refused { .. } => (500, "refused"),
         UblkError::Timeout { .. } => (504, "timeout"),
         UblkError::ThreadsHang { .. } => (504, "threads-hang"),

@@ -1,25 +1,31 @@
 //! The server: one process for each pool, which serves its disks and the control API.
 
 mod disks;
+mod durable;
 mod nvme;
+mod offline;
 mod pool;
 mod run;
 mod spawn;
 
 pub use disks::Server;
+use disks::state_error;
 pub(crate) use disks::{limits_view, ublk_error};
+pub(crate) use durable::file_shape;
+pub(crate) use offline::Offline;
 pub use run::run;
 pub use spawn::{SpawnError, spawn};
 
 use crate::config::{DiskConfig, PoolConfig};
 use crate::control::api::{ApiError, Disk};
+use crate::state::DiskRecord;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The hidden command that is the server in the background.
 pub const COMMAND: &str = "serve";
 
-/// What a server is started with: a new pool and its first disk.
+/// What a server is started with: a new pool and its first disk, or what a dead server left.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartConfig {
@@ -29,6 +35,9 @@ pub struct StartConfig {
     pub pool: PoolConfig,
     /// Its first disk.
     pub disk: DiskConfig,
+    /// The disks of a dead server of this pool, the first of which is `disk`; none for a new pool.
+    #[serde(default)]
+    pub recover: Vec<DiskRecord>,
     /// Go on with a kernel that is known to crash.
     pub force: bool,
     /// Log to standard error too.

@@ -1,5 +1,6 @@
 //! A pool from its configuration: the stack of layers, its log and its store.
 
+use super::durable::{self, Durable};
 use crate::config::{CacheMode, DEFAULT_SIZE, DiskConfig, PoolConfig, PoolType};
 use crate::control::api::ApiError;
 use crate::store::Store;
@@ -10,21 +11,28 @@ use emulation::redo::NoLog;
 use emulation::{BlockDevice, Bytes, Pool, Sectors};
 
 /// Address space of the store beyond the cap, for the new blocks of live plans: a plan has at most 1 MiB of them.
-const LIVE_MAX: Bytes = Bytes::gib(64);
+pub(super) const LIVE_MAX: Bytes = Bytes::gib(64);
 
 /// A pool, its store, and the size of a disk that is given none.
 pub(super) struct Parts {
     pub(super) pool: Pool,
     pub(super) store: Store,
     pub(super) default_size: Bytes,
+    /// What outlives the server.
+    pub(super) durable: Option<Durable>,
 }
 
-/// Builds the pool; `disk` is its first.
-pub(super) fn build(config: &PoolConfig, disk: &DiskConfig) -> Result<Parts, ApiError> {
+/// Builds the pool; `disk` is its first. `recover`: from what a dead server left.
+pub(super) fn build(config: &PoolConfig, disk: &DiskConfig, recover: bool) -> Result<Parts, ApiError> {
     let failed =
         |error: std::io::Error| ApiError::new(500, "store", format!("the store cannot be made: {error}"));
     let volatile = config.cache == CacheMode::Volatile;
     let (device, store, default_size): (Box<dyn BlockDevice>, _, _) = match config.kind {
+        PoolType::File => return durable::open_file(config, disk),
+        PoolType::Ram if config.recovery.is_some() => {
+            let mapped = MappedConfig { cache: durable::cache(config), ..mapped_config(config) };
+            return durable::open_memory(config, mapped, recover);
+        }
         PoolType::Ram => {
             let mapped = mapped_config(config);
             (Box::new(Mapped::new(mapped)), Store::ram(mapped.physical).map_err(failed)?, DEFAULT_SIZE)
@@ -36,7 +44,7 @@ pub(super) fn build(config: &PoolConfig, disk: &DiskConfig) -> Result<Parts, Api
         }
     };
     let pool = Pool::new(Box::new(Emulated::new(device)), Box::new(NoLog::default()));
-    Ok(Parts { pool, store, default_size })
+    Ok(Parts { pool, store, default_size, durable: None })
 }
 
 fn mapped_config(config: &PoolConfig) -> MappedConfig {
@@ -57,8 +65,7 @@ fn mapped_config(config: &PoolConfig) -> MappedConfig {
 fn open(config: &PoolConfig, disk: &DiskConfig) -> Result<(Store, Bytes), ApiError> {
     let path = config.path.as_ref().expect("checked: a loop pool has a path");
     let failed = |error: std::io::Error| ApiError::new(422, "store", format!("{}: {error}", path.display()));
-    let store =
-        Store::file(path, disk.logical_block_size, config.buffered, disk.read_only).map_err(failed)?;
+    let store = Store::file(path, disk.logical_block(), config.buffered, disk.read_only).map_err(failed)?;
     let Store::File(file) = &store else { unreachable!("a file was opened") };
     let size = file.size();
     let usable = Bytes(size.0 - size.0 % config.map_block.0);

@@ -2,11 +2,13 @@
 
 use super::disks::{Server, state_error};
 use super::{Readiness, StartConfig};
+use crate::config::PoolType;
 use crate::control::api::ApiError;
 use crate::control::http;
 use crate::logging;
 use crate::signals::Signals;
-use crate::state::{PoolRecord, Process, State};
+use crate::state::{PoolRecord, Process, State, StateError};
+use crate::store::header::identifier;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use tokio::task::JoinHandle;
 
 /// How long requests of the control API, and then their threads, may go on when the server ends.
 const API_END: Duration = Duration::from_secs(2);
+/// How long the last flush may take.
+const FLUSH: Duration = Duration::from_secs(30);
 /// How long the workers of the engine may take to end.
 const ENGINE_END: Duration = Duration::from_secs(10);
 
@@ -56,11 +60,19 @@ fn start(config: &mut StartConfig) -> Result<Running, ApiError> {
     let state = State::at(config.state.clone()).map_err(state_error)?;
     let process = Process::current().map_err(state_error)?;
     let version = env!("CARGO_PKG_VERSION").to_string();
+    let recovers = !config.recover.is_empty();
+    if config.pool.kind == PoolType::Ram && config.pool.recovery.is_some() && !recovers {
+        config.pool.identifier = identifier().map_err(|error| state_error(StateError::random(error)))?;
+    }
     let record = PoolRecord { process, version, pool: config.pool.clone() };
-    config.pool = state.create_pool(record).map_err(state_error)?.pool;
+    config.pool = match recovers {
+        true => state.take_pool(record).map_err(state_error)?.pool,
+        false => state.create_pool(record).map_err(state_error)?.pool,
+    };
     let pool = config.pool.name.clone();
     let started = start_in(config, &state, process);
-    if started.is_err() {
+    // What a dead server left can be recovered again.
+    if started.is_err() && !recovers {
         // What failed is reported; a directory that cannot be removed is replaced by the next server.
         drop(state.remove_pool(&pool));
     }
@@ -84,7 +96,10 @@ fn start_in(
     let runtime =
         runtime().map_err(|error| failed("the threads of the control API cannot be made", error))?;
     let server = Server::new(config, state.clone(), process, runtime.handle().clone())?;
-    let disk = server.add(config.disk.clone(), config.force)?;
+    let disk = match config.recover.is_empty() {
+        true => server.add(config.disk.clone(), config.force)?,
+        false => server.revive(&config.recover)?,
+    };
     let api = serve_api(state, name, &server, &runtime).map_err(|error| {
         server.close();
         failed("the control API cannot be served", error)
@@ -136,7 +151,7 @@ impl Running {
             Err(error) => tracing::error!("no signal can be read: {error}"),
         }
         // Signals stay blocked: a second one changes nothing.
-        let clean = self.server.close();
+        let clean = self.server.close() & self.runtime.block_on(self.server.flush(FLUSH));
         self.api.end.notify_one();
         let answered = self.runtime.block_on(async { tokio::time::timeout(API_END, self.api.task).await });
         if answered.is_err() {
@@ -147,12 +162,21 @@ impl Running {
         let server = Arc::clone(&self.server);
         std::thread::spawn(move || {
             server.engine.shutdown();
+            let closed = if clean { server.close_store() } else { Ok(()) };
             // The receiver may have given up.
-            let _ = over.send(());
+            let _ = over.send(closed);
         });
-        if ended.recv_timeout(ENGINE_END).is_err() {
-            tracing::error!("the workers did not end within {} s", ENGINE_END.as_secs());
-        }
+        let clean = match ended.recv_timeout(ENGINE_END) {
+            Ok(Ok(())) => clean,
+            Ok(Err(error)) => {
+                tracing::error!("{error}");
+                false
+            }
+            Err(_) => {
+                tracing::error!("the workers did not end within {} s", ENGINE_END.as_secs());
+                clean
+            }
+        };
         tracing::info!("the server ends");
         // With a disk that the driver did not delete, the log and the record are what tells its owner.
         if clean && let Err(error) = self.state.remove_pool(&self.pool) {

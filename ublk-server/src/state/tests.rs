@@ -27,7 +27,7 @@ impl Drop for Dir {
 
 fn disk(pool: &str) -> DiskRecord {
     let process = Process::current().unwrap();
-    DiskRecord { name: String::new(), id: None, pool: pool.to_string(), process }
+    DiskRecord { name: String::new(), id: None, pool: pool.to_string(), process, volume: None, config: None }
 }
 
 #[test]
@@ -101,6 +101,8 @@ fn pool(name: &str) -> PoolRecord {
         cache_size: emulation::Bytes(4096),
         path: None,
         buffered: false,
+        recovery: None,
+        identifier: String::new(),
     };
     PoolRecord { process: Process::current().unwrap(), version: "0".to_string(), pool }
 }

@@ -1,6 +1,6 @@
 //! A store in a raw image or a block device. It is read and written by the ring of the thread that runs a plan.
 
-use emulation::Bytes;
+use emulation::{Bytes, PhysSector};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -14,6 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct FileStore {
     file: Arc<File>,
     size: Bytes,
+    /// Where the first sector lies.
+    base: u64,
+    /// A file that grows with what is written.
+    grows: bool,
     direct: bool,
     no_zero_range: AtomicBool,
     no_punch_hole: AtomicBool,
@@ -52,10 +56,24 @@ impl FileStore {
         Ok(Self {
             file: Arc::new(file),
             size,
+            base: 0,
+            grows: false,
             direct,
             no_zero_range: AtomicBool::new(false),
             no_punch_hole: AtomicBool::new(false),
         })
+    }
+
+    /// The same with its first sector at byte `base`, for a mapped pool: the end of a regular file is behind the last
+    /// block that was written.
+    #[must_use]
+    pub fn mapped(self, base: u64, grows: bool) -> Self {
+        Self { base, grows, ..self }
+    }
+
+    /// Where a sector lies.
+    pub(crate) fn position(&self, sector: PhysSector) -> u64 {
+        self.base + sector.bytes().0
     }
 
     /// Its size when it was opened.
@@ -76,7 +94,9 @@ impl FileStore {
     /// what was not refused so far. None is left: write them.
     pub(crate) fn zero_mode(&self, unmap: bool) -> Option<i32> {
         let refused = self.no_zero_range.load(Ordering::Relaxed);
-        let zero_range = (!refused).then_some(libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE);
+        // What a growing file reads as zeroes has to lie before its end.
+        let keep = if self.grows { 0 } else { libc::FALLOC_FL_KEEP_SIZE };
+        let zero_range = (!refused).then_some(libc::FALLOC_FL_ZERO_RANGE | keep);
         if unmap { self.trim_mode().or(zero_range) } else { zero_range }
     }
 

@@ -8,7 +8,13 @@ use std::path::Path;
 
 pub mod buffer;
 pub mod file;
+pub mod header;
+pub mod load;
+pub mod meta;
+pub mod pool_file;
 pub mod ram;
+pub mod redo;
+pub mod shared;
 mod stream;
 
 pub(crate) use buffer::Buffer;

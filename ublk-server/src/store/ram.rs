@@ -7,6 +7,7 @@
 use super::stream;
 use emulation::{PhysSector, Sectors, StoreRange};
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -16,6 +17,8 @@ use std::io;
 pub struct RamStore {
     mapping: MmapRaw,
     page: usize,
+    /// The file in shared memory that it is a mapping of, and that outlives the server.
+    file: Option<File>,
 }
 
 impl RamStore {
@@ -34,7 +37,26 @@ impl RamStore {
             Ok(()) | Err(_) => {}
         }
         mapping.advise(Advice::DontDump)?;
-        Ok(Self { mapping, page: rustix::param::page_size() })
+        Ok(Self { mapping, page: rustix::param::page_size(), file: None })
+    }
+
+    /// The same in a file of shared memory, sparse, private, and of this server alone while it lives.
+    ///
+    /// # Errors
+    /// The file cannot be made so large, or the address space could not be had.
+    pub fn shared(file: File, physical: Sectors) -> io::Result<Self> {
+        let len = usize::try_from(physical.bytes().0).map_err(|_| Errno::NOMEM)?;
+        file.set_len(len as u64)?;
+        let mapping = MmapOptions::new().len(len).no_reserve_swap().map_raw(&file)?;
+        mapping.advise(Advice::DontDump)?;
+        Ok(Self { mapping, page: rustix::param::page_size(), file: Some(file) })
+    }
+
+    /// Has the memory of a range made: where it cannot be had a store to it would be fatal.
+    fn make(&self, range: StoreRange) -> Result<(), Errno> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let (start, len) = (range.start.bytes().0, range.len.bytes().0);
+        rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, len)
     }
 
     /// Where a range begins and how long it is, in bytes. Panics outside of the store.
@@ -69,8 +91,10 @@ impl RamStore {
     }
 
     /// Memory to store, the same length.
-    pub(crate) fn write(&self, from: &[u8], to: StoreRange) {
+    pub(crate) fn write(&self, from: &[u8], to: StoreRange) -> Result<(), Errno> {
+        self.make(to)?;
         self.bytes_mut(to).copy_from_slice(from);
+        Ok(())
     }
 
     /// Store to a file at `position`, all of it.
@@ -80,22 +104,27 @@ impl RamStore {
 
     /// A file at `position` to the store, all of it.
     pub(crate) fn write_from_file(&self, file: &File, position: u64, to: StoreRange) -> Result<(), Errno> {
+        self.make(to)?;
         super::read_exact_at(file, self.bytes_mut(to), position)
     }
 
     /// Store to store. Panics when the two overlap: new blocks are never those that a plan reads.
-    pub(crate) fn copy(&self, from: StoreRange, to: PhysSector) {
+    pub(crate) fn copy(&self, from: StoreRange, to: PhysSector) -> Result<(), Errno> {
         let to = StoreRange { start: to, len: from.len };
         assert!(
             from.start + from.len <= to.start || to.start + to.len <= from.start,
             "{from:?} overlaps {to:?}"
         );
+        self.make(to)?;
         stream::copy(self.bytes_mut(to), self.bytes(from));
+        Ok(())
     }
 
     /// Zeroes to the store.
-    pub(crate) fn zero(&self, at: StoreRange) {
+    pub(crate) fn zero(&self, at: StoreRange) -> Result<(), Errno> {
+        self.make(at)?;
         self.bytes_mut(at).fill(0);
+        Ok(())
     }
 
     /// Gives the whole pages of a range back.
@@ -105,6 +134,10 @@ impl RamStore {
         let end = (start + len) / self.page * self.page;
         if first >= end {
             return Ok(());
+        }
+        if let Some(file) = &self.file {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            return Ok(rustix::fs::fallocate(file, flags, first as u64, (end - first) as u64)?);
         }
         // SAFETY: the pages hold only blocks that are free, so that nobody holds a reference into them; they read as
         // zeroes afterwards, which are initialised bytes.
@@ -124,7 +157,7 @@ mod tests {
     fn a_terabyte_costs_nothing_and_its_last_sector_works() {
         let store = RamStore::new(Sectors(1 << 31)).unwrap();
         let last = range((1 << 31) - 1, 1);
-        store.write(&[7; 512], last);
+        store.write(&[7; 512], last).unwrap();
         let mut read = [0; 512];
         store.read(last, &mut read);
         assert_eq!(read, [7; 512]);
@@ -149,6 +182,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "is not in the store")]
     fn a_step_beyond_the_end_is_a_bug() {
-        RamStore::new(Sectors(8)).unwrap().zero(range(7, 2));
+        RamStore::new(Sectors(8)).unwrap().zero(range(7, 2)).unwrap();
     }
 }

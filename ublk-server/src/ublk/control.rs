@@ -8,6 +8,7 @@ use rustix::thread::CapabilitySet;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
+use std::time::{Duration, Instant};
 
 /// What the kernel says about a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,7 +209,7 @@ impl Control {
         match command::execute(&self.file, command, 0u64) {
             Ok(features) => Ok(features),
             Err(Failure::Errno(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV)) => {
-                Err(UblkError::OldKernel { missing: "GET_FEATURES" })
+                Err(UblkError::OldKernel { missing: "GET_FEATURES", since: "6.6" })
             }
             Err(failure) => Err(explain(command.name, failure)),
         }
@@ -238,6 +239,31 @@ impl Control {
     pub(super) fn start(&self, device: &DeviceRef) -> Result<(), UblkError> {
         let pid = u64::from(std::process::id());
         self.device_command(device, sys::UBLK_U_CMD_START_DEV, "START_DEV", pid, [0u8; 0]).map(drop)
+    }
+
+    /// Begins to give a device whose server died to this process. Waits until the driver is done with that server.
+    pub(super) fn start_recovery(&self, device: &DeviceRef) -> Result<(), UblkError> {
+        let op = sys::UBLK_U_CMD_START_USER_RECOVERY;
+        let name = "START_USER_RECOVERY";
+        let command = Command { op, name, device: device.id, data: 0, path: device.path.as_deref() };
+        let deadline = Instant::now() + command::TIMEOUT;
+        loop {
+            match command::execute(&self.file, command, [0u8; 0]) {
+                Ok(_) => return Ok(()),
+                Err(Failure::Errno(Errno::BUSY)) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(Failure::Errno(Errno::NODEV)) => return Err(UblkError::NoDevice { id: device.id }),
+                Err(failure) => return Err(explain(name, failure)),
+            }
+        }
+    }
+
+    /// The device is served by this process; requests that waited come.
+    pub(super) fn end_recovery(&self, device: &DeviceRef) -> Result<(), UblkError> {
+        let pid = u64::from(std::process::id());
+        let op = sys::UBLK_U_CMD_END_USER_RECOVERY;
+        self.device_command(device, op, "END_USER_RECOVERY", pid, [0u8; 0]).map(drop)
     }
 
     /// Takes the block device away; its server is told that nothing will come. One that is gone is no error.
@@ -292,7 +318,10 @@ impl Control {
         }))
     }
 
-    fn raw_info(&self, id: u32) -> Result<Option<(DeviceRef, sys::ublksrv_ctrl_dev_info)>, UblkError> {
+    pub(super) fn raw_info(
+        &self,
+        id: u32,
+    ) -> Result<Option<(DeviceRef, sys::ublksrv_ctrl_dev_info)>, UblkError> {
         let path = char_path(id);
         // The second form answers the owner of an unprivileged device, the first root where there is no node.
         let forms = [

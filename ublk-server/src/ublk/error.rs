@@ -33,14 +33,16 @@ pub enum UblkError {
     /// io_uring cannot be used for another reason.
     #[error("io_uring cannot be set up: {0}\nit needs a kernel with io_uring, 6.1 or newer")]
     IoUring(io::Error),
-    /// The kernel has no user copy.
+    /// The kernel lacks something.
     #[error(
         "the ublk driver of this kernel lacks {missing}\n\
-         use a kernel of 6.6 or newer"
+         use a kernel of {since} or newer"
     )]
     OldKernel {
         /// What it lacks.
         missing: &'static str,
+        /// The first kernel that has it.
+        since: &'static str,
     },
     /// A kernel that crashes when a disk is made.
     #[error(
@@ -66,6 +68,14 @@ pub enum UblkError {
     /// No such device.
     #[error("there is no ublk device {id}\n`ublk list` shows those that exist")]
     NoDevice {
+        /// The number.
+        id: u32,
+    },
+    /// A device that goes with its server, or another program's.
+    #[error(
+        "ublk device {id} cannot be recovered: it was not made with --user-recovery by this program\ndelete it: ublk del -n {id}"
+    )]
+    NotRecoverable {
         /// The number.
         id: u32,
     },

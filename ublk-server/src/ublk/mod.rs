@@ -12,6 +12,7 @@ mod error;
 mod params;
 mod queue;
 
+use crate::config::RecoveryMode;
 use crate::engine::Engine;
 use control::{Control, DeviceInfo, DeviceRef};
 use emulation::{Limits, VolumeId};
@@ -47,6 +48,8 @@ pub struct DiskParams {
     pub volatile_cache: bool,
     /// The medium rotates.
     pub rotational: bool,
+    /// It outlives its server.
+    pub recovery: Option<RecoveryMode>,
     /// Go on with a kernel release known to crash when a disk is made.
     pub force: bool,
 }
@@ -81,7 +84,7 @@ impl UblkDisk {
         let mut info = new_info(&control, &params, user_copy, page)?;
         let device = control.add(&mut info)?;
         let mut threads = Threads::new();
-        match launch(&control, &device, &info, engine, &params, user_copy, &mut threads) {
+        match launch(&control, &device, &info, engine, &params, Launch::Start, &mut threads) {
             Ok((started, info)) => {
                 let path = PathBuf::from(format!("/dev/ublkb{}", device.id));
                 Ok(Self { control, device, info, path, threads, started })
@@ -94,6 +97,26 @@ impl UblkDisk {
                 Err(error)
             }
         }
+    }
+
+    /// Serves a device again whose server died. Blocks until the driver has let go of that.
+    ///
+    /// # Errors
+    /// See [`UblkError`]. The device stays, and can be recovered again.
+    pub fn recover(engine: Arc<Engine>, params: DiskParams, id: u32) -> Result<Self, UblkError> {
+        let control = Control::open()?;
+        let Some((device, info)) = control.raw_info(id)? else {
+            return Err(UblkError::NoDevice { id });
+        };
+        if info.flags & u64::from(sys::UBLK_F_USER_RECOVERY) == 0 || info.ublksrv_flags != control::OUR_MARK {
+            return Err(UblkError::NotRecoverable { id });
+        }
+        control.start_recovery(&device)?;
+        let mut threads = Threads::new();
+        let (started, info) =
+            launch(&control, &device, &info, engine, &params, Launch::Recover, &mut threads)?;
+        let path = PathBuf::from(format!("/dev/ublkb{}", device.id));
+        Ok(Self { control, device, info, path, threads, started })
     }
 
     /// Its number.
@@ -145,12 +168,21 @@ fn new_info(
 ) -> Result<sys::ublksrv_ctrl_dev_info, UblkError> {
     let features = control.features()?;
     let mode = if user_copy { sys::UBLK_F_USER_COPY } else { sys::UBLK_F_UNPRIVILEGED_DEV };
-    let flags = u64::from(sys::UBLK_F_CMD_IOCTL_ENCODE | mode);
+    let mut flags = u64::from(sys::UBLK_F_CMD_IOCTL_ENCODE | mode);
     if features & flags != flags {
-        return Err(UblkError::OldKernel {
-            missing: if user_copy { "USER_COPY" } else { "UNPRIVILEGED_DEV" },
+        let missing = if user_copy { "USER_COPY" } else { "UNPRIVILEGED_DEV" };
+        return Err(UblkError::OldKernel { missing, since: "6.6" });
+    }
+    let recovery = recovery_flags(params.recovery);
+    if features & recovery != recovery {
+        return Err(match params.recovery {
+            Some(RecoveryMode::FailIo) => {
+                UblkError::OldKernel { missing: "USER_RECOVERY_FAIL_IO", since: "6.13" }
+            }
+            _ => UblkError::OldKernel { missing: "USER_RECOVERY", since: "6.1" },
         });
     }
+    flags |= recovery;
     Ok(sys::ublksrv_ctrl_dev_info {
         nr_hw_queues: params.queues,
         queue_depth: params.depth,
@@ -163,19 +195,41 @@ fn new_info(
     })
 }
 
-/// From a device that was added to one that is published.
+fn recovery_flags(recovery: Option<RecoveryMode>) -> u64 {
+    let flags = match recovery {
+        None => 0,
+        Some(RecoveryMode::Queue) => sys::UBLK_F_USER_RECOVERY,
+        Some(RecoveryMode::Reissue) => sys::UBLK_F_USER_RECOVERY | sys::UBLK_F_USER_RECOVERY_REISSUE,
+        Some(RecoveryMode::FailIo) => sys::UBLK_F_USER_RECOVERY | sys::UBLK_F_USER_RECOVERY_FAIL_IO,
+    };
+    flags.into()
+}
+
+/// How a device comes to have a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Launch {
+    /// It is new.
+    Start,
+    /// Its server died.
+    Recover,
+}
+
+/// From a device that was added, or whose recovery has begun, to one that is served.
 fn launch(
     control: &Control,
     device: &DeviceRef,
     info: &sys::ublksrv_ctrl_dev_info,
     engine: Arc<Engine>,
     params: &DiskParams,
-    user_copy: bool,
+    how: Launch,
     threads: &mut Threads,
 ) -> Result<(Vec<Started>, DeviceInfo), UblkError> {
     // First of all: where the kernel goes by the node's owner, it refuses other commands until udev has set it.
     let file = Arc::new(open_device(device.id)?);
-    control.set_params(device, params::params(params))?;
+    if how == Launch::Start {
+        control.set_params(device, params::params(params))?;
+    }
+    let user_copy = info.flags & u64::from(sys::UBLK_F_USER_COPY) != 0;
     let mut started = Vec::new();
     for queue in 0..info.nr_hw_queues {
         let queue = Queue {
@@ -193,7 +247,10 @@ fn launch(
     // The threads hold the device from here on, so that it is closed when they have ended.
     drop(file);
     threads.complete();
-    control.start(device)?;
+    match how {
+        Launch::Start => control.start(device)?,
+        Launch::Recover => control.end_recovery(device)?,
+    }
     let info = control.info(device.id)?.ok_or(UblkError::NoDevice { id: device.id })?;
     Ok((started, info))
 }

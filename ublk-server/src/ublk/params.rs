@@ -89,6 +89,7 @@ mod tests {
             unprivileged: false,
             volatile_cache: false,
             rotational: false,
+            recovery: None,
             force: false,
         }
     }

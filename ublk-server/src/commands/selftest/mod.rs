@@ -119,6 +119,7 @@ fn make(no_ublk: bool) -> Result<(Client, Disk), Failure> {
         state: state.base().to_path_buf(),
         pool,
         disk: options.disk()?,
+        recover: Vec::new(),
         force: false,
         foreground: false,
         debug: false,

@@ -57,7 +57,7 @@ impl Rig {
             MappedConfig { map_block: Sectors(8), cap: physical, physical, cache: Cache::None, trim: true };
         let pool =
             Pool::new(Box::new(Emulated::new(Box::new(Mapped::new(config)))), Box::new(NoLog::default()));
-        let engine = Engine::new(pool, Store::ram(physical).unwrap()).unwrap();
+        let engine = Engine::new(pool, Store::ram(physical).unwrap(), None).unwrap();
         let mut target = Target::new(SubsystemConfig {
             nqn: NQN.to_string(),
             serial: "0123456789abcdef".to_string(),
