@@ -3,55 +3,17 @@
 //! Times are the processor time of this process, so that what else the machine does counts less. Prints a table; with
 //! `BENCH_JSON` in the environment it also appends one JSON object a line to that file.
 
+use bench::aim::{Aim, report};
 use bench::pools::{self, Driver, MAP_BLOCK, Random, VOLUME, copy, mapped, range};
 use bench::rounds::{Rounds, Spread};
 use emulation::{BlkStatus, Bytes, CopyMode, Flags, Op, Sectors};
 use memmap2::{Advice, MmapMut, MmapOptions};
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use serde::Serialize;
-use std::io::Write;
 use std::sync::Arc;
 use ublk_server::engine::Engine;
 use ublk_server::store::Store;
 
 const ROUNDS: usize = 15;
-
-/// What is aimed at.
-#[derive(Clone, Copy)]
-enum Aim {
-    AtLeast(f64),
-    AtMost(f64),
-    /// Printed beside the others.
-    None,
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    part: &'static str,
-    name: &'a str,
-    unit: &'static str,
-    value: Spread,
-    aim: Option<f64>,
-    met: Option<bool>,
-}
-
-fn report(name: &str, unit: &'static str, value: Spread, aim: Aim) {
-    let (text, met, number) = match aim {
-        Aim::AtLeast(least) => (format!(">= {least}"), Some(value.median >= least), Some(least)),
-        Aim::AtMost(most) => (format!("<= {most}"), Some(value.median <= most), Some(most)),
-        Aim::None => (String::new(), None, None),
-    };
-    let met_text = met.map_or("", |met| if met { "met" } else { "missed" });
-    let Spread { median, low, high, rounds } = value;
-    println!("| {name} | {median:.2} {unit} | {low:.2} - {high:.2} | {rounds} | {text} | {met_text} |");
-    let Some(path) = std::env::var_os("BENCH_JSON") else {
-        return;
-    };
-    let row = Row { part: "host", name, unit, value, aim: number, met };
-    let line = serde_json::to_string(&row).expect("a row has a JSON form");
-    let file = std::fs::File::options().create(true).append(true).open(&path);
-    file.and_then(|mut file| writeln!(file, "{line}")).expect("BENCH_JSON names a file that can be written");
-}
 
 /// The processor time that this process has used.
 #[derive(Clone, Copy)]

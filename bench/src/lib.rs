@@ -1,5 +1,6 @@
 //! Benchmarks and experiments of the copy-offload disk.
 
+pub mod aim;
 pub mod copy;
 pub mod failure;
 pub mod pools;

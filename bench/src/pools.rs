@@ -62,12 +62,20 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Does a request to its end, with all that the device does because of it. Panics when it fails.
+    /// Does an operation to its end, with all that the device does because of it. Panics when it fails.
     pub fn run(&mut self, pool: &mut Pool, op: Op) -> Completion {
         self.next += 1;
         let id = RequestId(self.next);
+        let completion = self.request(pool, Request { id, volume: VOLUME, op, flags: Flags::NONE });
+        assert!(completion.status.is_ok(), "{completion:?}");
+        completion
+    }
+
+    /// Does a request to its end, with all that the device does because of it.
+    pub fn request(&mut self, pool: &mut Pool, request: Request) -> Completion {
+        let id = request.id;
         let mut answer = None;
-        self.todo.push(pool.begin(Instant::ORIGIN, Request { id, volume: VOLUME, op, flags: Flags::NONE }));
+        self.todo.push(pool.begin(Instant::ORIGIN, request));
         while let Some(out) = self.todo.pop() {
             for (of, next) in out {
                 match next {
@@ -80,9 +88,7 @@ impl Driver {
                 }
             }
         }
-        let completion = answer.expect("nothing else is under way, so nothing waits");
-        assert!(completion.status.is_ok(), "{completion:?}");
-        completion
+        answer.expect("nothing else is under way, so nothing waits")
     }
 
     /// Writes `len` bytes from `start` on in order, 1 MiB at a time.
@@ -107,10 +113,16 @@ impl Random {
 
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
+        (zoned::gc::Random::next(self) >> 16) % end
+    }
+}
+
+impl zoned::gc::Random for Random {
+    fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % end
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 }
 
