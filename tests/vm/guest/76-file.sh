@@ -64,9 +64,9 @@ file=$work/disk
 add -t file -f "$file" --size 128M || bail "a disk in a file is added"
 equal "file: its size" "$(blockdev --getsize64 "$disk")" $((128 * mib))
 exercise file -t file -f "$file"
-check_fails "file: another size" 1 'has 128 MiB' ublk add -t file -f "$file" --size 64M
 check_fails "file: in use" 1 'in use' ublk add -t file -f "$file" --name other
 check "file: del" timeout 60 ublk del -n "$id"
+check_fails "file: another size" 1 'has 128 MiB' ublk add -t file -f "$file" --size 64M
 check "file: check" ublk check "$file"
 check "file: nothing is left in shared memory" test -z "$(find /dev/shm/ublk -mindepth 1 2>/dev/null)"
 check "file: export" ublk export "$file" "$work/raw"

@@ -78,6 +78,8 @@ load() {
 # The writes that the kernel has counted on $disk.
 written() { awk '{ print $5 }' "/sys/block/ublkb$id/stat"; }
 busy() { [ "$(written)" -gt $((unloaded + 100)) ]; }
+# What they were when the load began; of a new disk, none.
+unloaded=0
 
 # ended SECONDS PID: does the process end in time?
 ended() { within "$1" gone "$2"; }
