@@ -292,6 +292,7 @@ fn a_file_has_its_geometry_and_several_volumes() {
         let refused = add(&env, &path, more);
         assert!(refused.code != 0 && refused.stderr.contains(says), "{more:?}: {refused:?}");
         assert_eq!(env.ok(&["list"]), "");
+        assert!(!shared(&path).exists(), "{more:?}: what was refused leaves a file that was closed");
     }
     added(&env, &path, &["--name", "b"]);
     let read = env.client("a").exchange("GET", "/v1/disks/b/data?offset=65536&length=8192", b"").unwrap();

@@ -97,7 +97,7 @@ fn start_in(
         runtime().map_err(|error| failed("the threads of the control API cannot be made", error))?;
     let server = Server::new(config, state.clone(), process, runtime.handle().clone())?;
     let disk = match config.recover.is_empty() {
-        true => server.add(config.disk.clone(), config.force)?,
+        true => server.add(config.disk.clone(), config.force).inspect_err(|_| leave(&server, &runtime))?,
         false => server.revive(&config.recover)?,
     };
     let api = serve_api(state, name, &server, &runtime).map_err(|error| {
@@ -129,6 +129,16 @@ fn runtime() -> io::Result<Runtime> {
         .thread_name("ublk-control")
         .enable_all()
         .build()
+}
+
+/// Leaves what outlives this server as a server does that ends, since the first disk of it was refused.
+fn leave(server: &Server, runtime: &Runtime) {
+    if runtime.block_on(server.flush(FLUSH)) {
+        server.engine.shutdown();
+        if let Err(error) = server.close_store() {
+            tracing::error!("{error}");
+        }
+    }
 }
 
 fn serve_api(state: &State, pool: &str, server: &Arc<Server>, runtime: &Runtime) -> io::Result<Api> {
