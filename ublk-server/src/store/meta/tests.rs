@@ -181,8 +181,15 @@ fn a_small_commit_writes_little_and_syncs_once() {
     let dir = Dir::new("million");
     let meta = Meta::create(dir.place(), "abc", Bytes::kib(4)).unwrap();
     let a = meta.add_volume(&VolumeRow { size: Bytes::gib(1024), ..row("a") }).unwrap();
-    let changes = (0..EXTENTS).map(|n| change(a, 200 * n, 1, Some(2 * n))).collect();
-    meta.commit(&Commit { changes, removed: vec![], sequence: 1, ..Commit::default() }).unwrap();
+    // As that many commits would leave it, in one.
+    let fill = |transaction: &WriteTransaction| {
+        let mut extents = transaction.open_table(super::EXTENTS)?;
+        for n in 0..EXTENTS {
+            extents.insert((a.0, 200 * n), (1, 2 * n))?;
+        }
+        Ok(())
+    };
+    meta.write(fill).unwrap();
     let (mut most, mut sum) = (0, 0);
     for n in 0..200u64 {
         let (written, syncs) = (meta.traffic().written.load(Relaxed), meta.traffic().syncs.load(Relaxed));
