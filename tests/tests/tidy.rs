@@ -113,7 +113,8 @@ fn nothing_is_left_for_later_and_nothing_names_a_machine() {
             .into();
     let wrong: Vec<_> = files("")
         .iter()
-        .filter(|(path, _)| path != "Cargo.lock" && !path.starts_with("LICENSE"))
+        // Patches quote lines of the kernel.
+        .filter(|(path, _)| path != "Cargo.lock" && !path.starts_with("LICENSE") && !path.ends_with(".patch"))
         .flat_map(|(path, text)| {
             text.lines()
                 .enumerate()

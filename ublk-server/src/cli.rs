@@ -273,8 +273,10 @@ pub enum Engine {
 /// The way of copy commands to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Door {
-    /// The kernel's copy operation.
+    /// The kernel's copy operation, by ioctl.
     Native,
+    /// The kernel's copy operation, by io_uring.
+    NativeAsync,
     /// The control API.
     Api,
 }
@@ -328,6 +330,9 @@ pub struct CopyArgs {
     /// The way of copy commands to the disk
     #[arg(long, default_value = "api")]
     pub door: Door,
+    /// The block device for the native door, such as a partition [default: that of the disk]
+    #[arg(long, value_name = "PATH")]
+    pub node: Option<PathBuf>,
     /// Send everything as one command, whatever the limits of the disk say
     #[arg(long)]
     pub one_command: bool,

@@ -1,5 +1,6 @@
 //! The copy-offload disk: doors, stores and commands.
 
+pub mod blkcopy;
 pub mod cli;
 pub mod coherence;
 pub mod commands;

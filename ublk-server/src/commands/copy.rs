@@ -1,7 +1,8 @@
 //! `ublk copy`: a job of the server, watched from here.
 
 use super::stats::line;
-use super::{Failure, copy_host, json, locate};
+use super::{Failure, copy_host, copy_native, json, locate};
+use crate::blkcopy::Way;
 use crate::cli::{CopyArgs, Door, Engine, Span};
 use crate::control::api::{CopyRequest, Job, JobState, Segment};
 use crate::signals::Signals;
@@ -24,9 +25,12 @@ pub(super) struct Part {
 pub(super) fn run(args: &CopyArgs) -> Result<String, Failure> {
     let parts = parts(args)?;
     match (args.engine, args.door) {
-        (_, Door::Native) => {
-            Err(Failure::failed("the kernel offers no copy operation").hint("use --door api, the default"))
+        (Engine::Device, Door::Native) => copy_native::run(args, &parts, Way::Ioctl),
+        (Engine::Device, Door::NativeAsync) => copy_native::run(args, &parts, Way::Uring),
+        (Engine::Host | Engine::Kcopyd, Door::Native | Door::NativeAsync) => {
+            Err(Failure::usage("--door native is for copy commands: engine device, the default"))
         }
+        _ if args.node.is_some() => Err(Failure::usage("--node is for --door native")),
         (Engine::Kcopyd, Door::Api) => {
             Err(Failure::failed("engine kcopyd is not available in this version").hint("use device or host"))
         }

@@ -3,6 +3,7 @@
 use super::{Failure, json};
 use crate::cli::JsonArgs;
 use crate::ublk::control::{self, FEATURE_NAMES};
+use crate::ublk::native;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -10,11 +11,22 @@ use std::fmt::Write;
 struct Features {
     features: u64,
     names: Vec<String>,
+    copy_doors: &'static [&'static str],
 }
 
 pub(super) fn run(args: &JsonArgs) -> Result<String, Failure> {
     let features = control::features()?;
-    Ok(if args.json { json(Features { features, names: names(features) }) } else { text(features) })
+    let copy_doors = copy_doors(features);
+    Ok(if args.json {
+        json(Features { features, names: names(features), copy_doors })
+    } else {
+        text(features)
+    })
+}
+
+/// The doors that can take copies to a disk; the native one needs the driver.
+fn copy_doors(features: u64) -> &'static [&'static str] {
+    if features & native::FEATURE == 0 { &["api"] } else { &["api", "native"] }
 }
 
 /// The names of the bits that are set, `unknown` for those without one.
@@ -30,6 +42,7 @@ fn text(features: u64) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "\t{name:<20}: 0x{:x}", 1u64 << bit);
     }
+    let _ = writeln!(out, "copy doors: {}", copy_doors(features).join(" "));
     out
 }
 
@@ -45,6 +58,12 @@ mod tests {
         assert_eq!(lines[1], "\tSUPPORT_ZERO_COPY   : 0x1");
         assert_eq!(lines[2], "\tUSER_COPY           : 0x80");
         assert_eq!(lines[3], "\tunknown             : 0x10000000000");
-        assert_eq!(lines.len(), 4);
+        assert_eq!(lines[4..], ["copy doors: api"]);
+    }
+
+    #[test]
+    fn the_native_door_needs_the_driver() {
+        let text = text(1 << 7 | native::FEATURE);
+        assert!(text.ends_with("\tCOPY                : 0x200000\ncopy doors: api native\n"), "{text}");
     }
 }

@@ -20,6 +20,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<String, Failure> {
     }
     let mut out = String::new();
     let nvme = disk.nvme.as_ref().map(nvme).unwrap_or_default();
+    let doors = copy_doors(disk.id);
     let path = disk.path.map_or("none".to_string(), |path| path.display().to_string());
     let backing = match &pool.config.path {
         Some(path) => format!("{} {}", disk.kind.name(), path.display()),
@@ -39,6 +40,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<String, Failure> {
         ("copy-max-bytes", disk.limits.copy_max_bytes.to_string()),
         ("copy-max-segment-bytes", disk.limits.copy_max_segment_bytes.to_string()),
         ("copy-max-segments", disk.limits.copy_max_segments.to_string()),
+        ("copy doors", doors.join(" ")),
         ("pool", format!("{} ({backing}), disks: {}", disk.pool, pool.disks.join(" "))),
         ("pool memory", pool.config.memory.to_string()),
         ("pool in use", emulation::Bytes(pool.usage.mapped_bytes).to_string()),
@@ -67,4 +69,14 @@ fn nvme(nvme: &NvmeView) -> Vec<(&'static str, String)> {
         ("nvme hosts", hosts.collect::<Vec<_>>().join(" ")),
         ("nvme bytes", format!("{} received, {} sent", nvme.received_bytes, nvme.sent_bytes)),
     ]
+}
+
+/// The doors that take copies to a disk: the native one when the kernel offers the operation on its block device.
+fn copy_doors(id: Option<u32>) -> Vec<&'static str> {
+    let max =
+        id.and_then(|id| std::fs::read_to_string(format!("/sys/block/ublkb{id}/queue/copy_max_bytes")).ok());
+    match max.and_then(|max| max.trim().parse::<u64>().ok()) {
+        Some(1..) => vec!["api", "native"],
+        Some(0) | None => vec!["api"],
+    }
 }

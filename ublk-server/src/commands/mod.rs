@@ -4,6 +4,7 @@ mod add;
 mod check;
 mod copy;
 mod copy_host;
+mod copy_native;
 mod del;
 mod features;
 mod image;

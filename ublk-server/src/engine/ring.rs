@@ -25,6 +25,8 @@ pub(crate) struct QueueCommand {
     pub(crate) tag: u16,
     /// The result of the request that the command answers.
     pub(crate) result: i32,
+    /// The bytes that a failed copy did all the same; 0 without user copy.
+    pub(crate) copied: u64,
 }
 
 /// File I/O of a plan's step.
@@ -133,7 +135,7 @@ impl Ring {
         let tag = usize::from(command.tag);
         assert!(!self.fetching[tag], "tag {tag} is answered once");
         self.fetching[tag] = true;
-        let address = self.buffers.get(tag).map_or(0, |buffer| buffer.bytes().as_ptr() as u64);
+        let address = self.buffers.get(tag).map_or(command.copied, |buffer| buffer.bytes().as_ptr() as u64);
         let mut bytes = [0; 16];
         bytes[0..2].copy_from_slice(&command.queue.to_ne_bytes());
         bytes[2..4].copy_from_slice(&command.tag.to_ne_bytes());

@@ -26,6 +26,8 @@ pub(crate) unsafe trait Payload: Copy {}
 unsafe impl Payload for sys::ublksrv_ctrl_dev_info {}
 // SAFETY: as above; its padding is filled by `Default`, and the kernel ignores it.
 unsafe impl Payload for sys::ublk_params {}
+// SAFETY: as above; integers without padding behind it.
+unsafe impl Payload for super::native::Params {}
 // SAFETY: an integer.
 unsafe impl Payload for u64 {}
 // SAFETY: bytes.

@@ -81,7 +81,7 @@ impl DeviceState {
 }
 
 /// The names of the bits of [`DeviceInfo::flags`] and of [`features`], by bit, without their `UBLK_F_`.
-pub const FEATURE_NAMES: [&str; 21] = [
+pub const FEATURE_NAMES: [&str; 22] = [
     "SUPPORT_ZERO_COPY",
     "URING_CMD_COMP_IN_TASK",
     "NEED_GET_DATA",
@@ -103,6 +103,7 @@ pub const FEATURE_NAMES: [&str; 21] = [
     "NO_AUTO_PART_SCAN",
     "SHMEM_ZC",
     "IO_DESC_SIZE",
+    "COPY",
 ];
 
 /// The numbers of the devices that exist, ascending, whoever made them. Without the driver there are none.
@@ -231,7 +232,12 @@ impl Control {
         }
     }
 
-    pub(super) fn set_params(&self, device: &DeviceRef, params: sys::ublk_params) -> Result<(), UblkError> {
+    /// `params` is a `struct ublk_params`, of any length that the kernel knows.
+    pub(super) fn set_params<P: command::Payload>(
+        &self,
+        device: &DeviceRef,
+        params: P,
+    ) -> Result<(), UblkError> {
         self.device_command(device, sys::UBLK_U_CMD_SET_PARAMS, "SET_PARAMS", 0, params).map(drop)
     }
 
@@ -370,6 +376,7 @@ fn explain(command: &'static str, failure: Failure) -> UblkError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ublk::native;
 
     #[test]
     fn only_the_two_broken_releases_are_refused() {
@@ -395,6 +402,7 @@ mod tests {
         for (flag, name) in bits {
             assert_eq!(FEATURE_NAMES[flag.trailing_zeros() as usize], name);
         }
+        assert_eq!(FEATURE_NAMES[native::FEATURE.trailing_zeros() as usize], "COPY");
     }
 
     #[test]

@@ -68,6 +68,13 @@ pub fn encode(completion: &Completion, whole: i32) -> i32 {
     if completion.status.is_ok() { whole } else { refusal(completion.status) }
 }
 
+/// How much of a copy is done that failed, as the driver takes it: whole logical blocks, never all of them.
+pub fn copied(completion: &Completion, whole: i32, logical_block: Sectors) -> u64 {
+    let block = logical_block.bytes().0;
+    let most = u64::from(whole.unsigned_abs()).saturating_sub(block);
+    if completion.status.is_ok() { 0 } else { completion.bytes.0.min(most) / block * block }
+}
+
 /// The driver's result of a request that failed with `status`.
 pub fn refusal(status: BlkStatus) -> i32 {
     -status.errno()
@@ -147,5 +154,14 @@ mod tests {
         }
         let part = Completion { bytes: Bytes(4096), ..Completion::refused(BlkStatus::NoSpc) };
         assert_eq!(encode(&part, 8192), -libc::ENOSPC);
+    }
+
+    #[test]
+    fn the_finished_prefix_of_a_copy_is_whole_blocks_and_never_everything() {
+        let failed = |bytes| Completion { bytes: Bytes(bytes), ..Completion::refused(BlkStatus::IoErr) };
+        for (bytes, copied_bytes) in [(0, 0), (4095, 0), (4096, 4096), (8191, 4096), (12288, 8192)] {
+            assert_eq!(copied(&failed(bytes), 12288, Sectors(8)), copied_bytes, "{bytes}");
+        }
+        assert_eq!(copied(&Completion::ok(Bytes(12288)), 12288, Sectors(8)), 0);
     }
 }

@@ -9,13 +9,14 @@ mod command;
 pub mod decode;
 mod descriptors;
 mod error;
+pub mod native;
 mod params;
 mod queue;
 
 use crate::config::RecoveryMode;
 use crate::engine::Engine;
 use control::{Control, DeviceInfo, DeviceRef};
-use emulation::{Limits, VolumeId};
+use emulation::{CopyMode, Limits, VolumeId};
 pub use error::UblkError;
 use libublk::sys;
 use queue::{Queue, Started};
@@ -183,6 +184,10 @@ fn new_info(
         });
     }
     flags |= recovery;
+    // The driver takes copies with user copy alone.
+    if user_copy && params.limits.copy_mode != CopyMode::Off {
+        flags |= features & native::FEATURE;
+    }
     Ok(sys::ublksrv_ctrl_dev_info {
         nr_hw_queues: params.queues,
         queue_depth: params.depth,
@@ -226,8 +231,16 @@ fn launch(
 ) -> Result<(Vec<Started>, DeviceInfo), UblkError> {
     // First of all: where the kernel goes by the node's owner, it refuses other commands until udev has set it.
     let file = Arc::new(open_device(device.id)?);
-    if how == Launch::Start {
-        control.set_params(device, params::params(params))?;
+    let base = params::params(params);
+    let native = match info.flags & native::FEATURE {
+        0 => None,
+        _ => native::params(base, &params.limits),
+    };
+    match (how, native) {
+        // It has them already.
+        (Launch::Recover, _) => {}
+        (Launch::Start, Some(native)) => control.set_params(device, native)?,
+        (Launch::Start, None) => control.set_params(device, base)?,
     }
     let user_copy = info.flags & u64::from(sys::UBLK_F_USER_COPY) != 0;
     let mut started = Vec::new();
@@ -239,6 +252,8 @@ fn launch(
             depth: info.queue_depth,
             volume: params.volume,
             max_io: params.limits.max_io,
+            logical_block: params.limits.logical_block,
+            copy_sources: native.as_ref().map_or(0, native::sources_len),
             buffer: (!user_copy).then_some(info.max_io_buf_bytes as usize),
             cpus: cpu_set(control.affinity(device, queue)?),
         };

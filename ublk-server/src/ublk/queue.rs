@@ -1,19 +1,21 @@
 //! One hardware queue of a disk, served by one thread.
 
-use super::decode::{self, decode};
+use super::decode::{self, Decoded, Descriptor, decode};
 use super::descriptors::Descriptors;
 use super::error::UblkError;
+use super::native;
 use crate::debug::{self, ThreadKind};
 use crate::engine::mailbox::Mailbox;
 use crate::engine::port::Port;
 use crate::engine::ring::{Event, QueueCommand, QueueSetup, Ring, Wait};
 use crate::engine::runner::{Call, Door, Runner};
 use crate::engine::{Engine, Owner, enter_io_thread};
-use emulation::{Completion, Request, RequestId, Sectors, VolumeId};
+use emulation::{BlkStatus, Completion, Op, Request, RequestId, Sectors, VolumeId};
 use libublk::sys;
 use rustix::thread::CpuSet;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -28,6 +30,10 @@ pub(super) struct Queue {
     pub(super) volume: VolumeId,
     /// The most sectors of a read or write.
     pub(super) max_io: Sectors,
+    /// The device's logical block.
+    pub(super) logical_block: Sectors,
+    /// The room for the sources of a copy; 0 when the kernel sends no copies.
+    pub(super) copy_sources: usize,
     /// The size of a tag's buffer; `None` with user copy.
     pub(super) buffer: Option<usize>,
     /// The CPUs that send to the queue.
@@ -78,14 +84,23 @@ impl Queue {
             descriptors,
             owner,
             whole: vec![0; usize::from(depth)],
+            copies: vec![false; usize::from(depth)],
             live: depth,
             queue: self.queue,
             volume: self.volume,
             max_io: self.max_io,
+            logical_block: self.logical_block,
+            copy_sources: vec![0; self.copy_sources],
             user_copy: self.buffer.is_none().then_some(self.device),
         };
         for tag in 0..depth {
-            ring.command(QueueCommand { op: sys::UBLK_U_IO_FETCH_REQ, queue: door.queue, tag, result: 0 });
+            ring.command(QueueCommand {
+                op: sys::UBLK_U_IO_FETCH_REQ,
+                queue: door.queue,
+                tag,
+                result: 0,
+                copied: 0,
+            });
         }
         let mut events = Vec::new();
         ring.enter(Wait::No, &mut events);
@@ -108,18 +123,32 @@ struct QueueDoor {
     owner: Owner,
     /// By tag: the driver's result when the request is done.
     whole: Vec<i32>,
+    /// By tag: the request is a copy, whose finished part counts when it fails.
+    copies: Vec<bool>,
     /// Tags that the kernel has not taken away.
     live: u16,
     queue: u16,
     volume: VolumeId,
     max_io: Sectors,
+    logical_block: Sectors,
+    /// Where the sources of a copy are read to.
+    copy_sources: Vec<u8>,
     user_copy: Option<Arc<File>>,
 }
 
 impl QueueDoor {
-    fn answer(&self, ring: &mut Ring, tag: u16, result: i32) {
+    fn answer(&self, ring: &mut Ring, tag: u16, result: i32, copied: u64) {
         let op = sys::UBLK_U_IO_COMMIT_AND_FETCH_REQ;
-        ring.command(QueueCommand { op, queue: self.queue, tag, result });
+        ring.command(QueueCommand { op, queue: self.queue, tag, result, copied });
+    }
+
+    /// Reads the sources of a copy, and understands it.
+    fn copy(&mut self, tag: u16, descriptor: Descriptor) -> Result<Decoded, BlkStatus> {
+        let device = self.user_copy.as_ref().ok_or(BlkStatus::NotSupp)?;
+        let position = user_copy_position(self.queue, tag) + native::POSITION;
+        let failed = |error: io::Error| BlkStatus::from_errno(error.raw_os_error().unwrap_or(libc::EIO));
+        let len = device.read_at(&mut self.copy_sources, position).map_err(failed)?;
+        native::decode(descriptor, &self.copy_sources[..len], self.volume)
     }
 
     fn tag(id: RequestId) -> u16 {
@@ -145,14 +174,19 @@ impl Door for QueueDoor {
             ),
         }
         let descriptor = self.descriptors.get(tag);
-        match decode(descriptor, self.max_io) {
+        let decoded = match descriptor.op_flags & 0xff {
+            native::OP => self.copy(tag, descriptor),
+            _ => decode(descriptor, self.max_io),
+        };
+        match decoded {
             Ok(decoded) => {
+                self.copies[usize::from(tag)] = matches!(decoded.op, Op::Copy(_));
                 self.whole[usize::from(tag)] = decoded.whole;
                 let id = self.owner.request(tag.into());
                 Some(Request { id, volume: self.volume, op: decoded.op, flags: decoded.flags })
             }
             Err(status) => {
-                self.answer(ring, tag, decode::refusal(status));
+                self.answer(ring, tag, decode::refusal(status), 0);
                 None
             }
         }
@@ -180,8 +214,12 @@ impl Door for QueueDoor {
 
     fn complete(&mut self, ring: &mut Ring, id: RequestId, completion: Completion) {
         let tag = Self::tag(id);
-        let result = decode::encode(&completion, self.whole[usize::from(tag)]);
-        self.answer(ring, tag, result);
+        let whole = self.whole[usize::from(tag)];
+        let copied = match self.copies[usize::from(tag)] {
+            true => decode::copied(&completion, whole, self.logical_block),
+            false => 0,
+        };
+        self.answer(ring, tag, decode::encode(&completion, whole), copied);
     }
 }
 
