@@ -1,9 +1,11 @@
 //! What the disk aims at in one process, as ratios of alternated rounds with their spread.
 //!
 //! Times are the processor time of this process, so that what else the machine does counts less. Prints a table; with
-//! `BENCH_JSON` in the environment it also appends one JSON object a line to that file.
+//! `BENCH_JSON` in the environment it also appends one JSON object a line to that file. Words on the command line name
+//! the parts to run: remaps, memcpy, extents, nvme.
 
 use bench::aim::{Aim, report};
+use bench::nvme::Served;
 use bench::pools::{self, Driver, MAP_BLOCK, Random, VOLUME, copy, mapped, range};
 use bench::rounds::{Rounds, Spread};
 use emulation::{BlkStatus, Bytes, CopyMode, Flags, Op, Sectors};
@@ -184,9 +186,55 @@ fn extents() {
     report("extents of 1 TiB written in order", "", filled, Aim::AtMost(8.0));
 }
 
+/// A thread's processor time in microseconds, of the whole process and of this thread alone.
+fn processor() -> (f64, f64) {
+    let micros = |clock| {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
+        tv_sec as f64 * 1e6 + tv_nsec as f64 / 1e3
+    };
+    (micros(ClockId::ProcessCPUTime), micros(ClockId::ThreadCPUTime))
+}
+
+/// What a host on loopback gets, which runs in this process too, and what the server spends on it.
+fn nvme() {
+    const COMMANDS: u64 = 50_000;
+    let mut served = Served::new();
+    let mut measure = |name: &str, aim: f64, run: fn(&mut Served, u64)| {
+        run(&mut served, COMMANDS);
+        let (mut rates, mut costs) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let (wall, (process, host)) = (std::time::Instant::now(), processor());
+            run(&mut served, COMMANDS);
+            rates.push(COMMANDS as f64 / wall.elapsed().as_secs_f64());
+            let (process_then, host_then) = processor();
+            let server = (process_then - process) - (host_then - host);
+            costs.push(server / COMMANDS as f64);
+        }
+        report(
+            &format!("NVMe/TCP on loopback, depth 128: {name}"),
+            "/s",
+            Spread::of(rates),
+            Aim::AtLeast(aim),
+        );
+        report(
+            "the same: processor time of the server for each",
+            "us",
+            Spread::of(costs),
+            Aim::AtMost(1e6 / aim),
+        );
+    };
+    measure("copies of 8 KiB by remapping, one range each, in 64 MiB", 300_000.0, Served::copies);
+    measure("reads of 4 KiB", 250_000.0, Served::reads);
+}
+
 fn main() {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     println!("| what | median | spread | rounds | aim | |\n|---|---|---|---|---|---|");
-    remaps();
-    memcpy();
-    extents();
+    let parts: [(&str, fn()); 4] =
+        [("remaps", remaps), ("memcpy", memcpy), ("extents", extents), ("nvme", nvme)];
+    for (name, part) in parts {
+        if asked.is_empty() || asked.iter().any(|word| word == name) {
+            part();
+        }
+    }
 }

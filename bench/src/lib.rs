@@ -3,5 +3,6 @@
 pub mod aim;
 pub mod copy;
 pub mod failure;
+pub mod nvme;
 pub mod pools;
 pub mod rounds;
