@@ -215,6 +215,40 @@ fn disks_of_a_pool_are_namespaces_of_one_subsystem() {
 }
 
 #[test]
+fn a_copy_is_aborted_at_its_next_link() {
+    let env = Env::new();
+    let view = disk(&env, "a", &["--copy", "emulate"]);
+    let mut host = host(&view, |_| {});
+    let mut io = host.io_queue(1).unwrap();
+    for n in 0..16u8 {
+        write(&mut io, 1, u64::from(n) * 2048, &pattern(n, 1 << 20));
+    }
+    // 16 MiB in 16 ranges, in links of 128 KiB. One that ends before the Abort arrives is tried again.
+    let ranges: Vec<_> = (0..16).map(|n| CopyRange::new(0, n * 2048, 2048)).collect();
+    let aborted = (0..200).find_map(|_| {
+        let (sqe, list) = copy(1, 65536, CopyFormat::Same, &ranges);
+        let cid = io.submit(sqe, Transfer::Out(list));
+        io.send().unwrap();
+        let mut abort = Sqe::new(AdminOpcode::Abort.code(), 0);
+        abort.cdw10 = U32::new(u32::from(cid) << 16 | 1);
+        assert_eq!(host.admin_command(abort, Transfer::None).unwrap().cqe.dw0(), 1, "not at once");
+        let done = io.wait().unwrap();
+        let ended = done.status() == Status::ABORT_REQUESTED;
+        assert!(ended || done.status().is_ok(), "{:?}", done.status());
+        ended.then(|| done.cqe.dw0())
+    });
+    let first = aborted.expect("an Abort came in time") as usize;
+    assert!(first < 16);
+    for n in 0..first {
+        assert!(
+            read_blocks(&mut io, 1, 65536 + n as u64 * 2048, 2048) == pattern(n as u8, 1 << 20),
+            "range {n}"
+        );
+    }
+    ok(&mut io, Sqe::new(IoOpcode::Flush.code(), 1), Transfer::None);
+}
+
+#[test]
 fn who_may_connect_is_checked() {
     let env = Env::new();
     let friend = "nqn.2014-08.org.nvmexpress:uuid:friend";

@@ -4,7 +4,6 @@ use super::{Message, Shared};
 use crate::engine::{CallAnswers, CallQueue, CallResult};
 use crate::nvme::target::{Call, Connection, ConnectionId, Cx, Tag, View, Work};
 use emulation::{RequestId, VolumeId};
-use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,7 +41,7 @@ pub(super) async fn run(
         view: View::default(),
         generation: 0,
         calls,
-        at_pool: HashMap::new(),
+        at_pool: Vec::new(),
         local: local.unwrap_or(peer),
         discovery_only,
         id,
@@ -93,8 +92,8 @@ struct Session {
     view: View,
     generation: u64,
     calls: CallQueue,
-    /// Commands that the pool has.
-    at_pool: HashMap<Tag, RequestId>,
+    /// Requests at the pool, by the tags of their commands.
+    at_pool: Vec<Option<RequestId>>,
     local: SocketAddr,
     discovery_only: bool,
     id: ConnectionId,
@@ -223,7 +222,11 @@ impl Session {
                 Work::Io { tag, call } => {
                     let Call { volume, op, flags, data } = call;
                     let request = self.calls.push(tag.0.into(), volume, op, flags, data);
-                    self.at_pool.insert(tag, request);
+                    let index = usize::from(tag.0);
+                    if self.at_pool.len() <= index {
+                        self.at_pool.resize(index + 1, None);
+                    }
+                    self.at_pool[index] = Some(request);
                 }
                 Work::Admin { tag, sqe, data } => {
                     let volumes: Vec<VolumeId> =
@@ -255,7 +258,7 @@ impl Session {
 
     fn answered(&mut self, number: u64, answer: CallResult) {
         let tag = Tag(u16::try_from(number).expect("the number of a call is a tag"));
-        self.at_pool.remove(&tag);
+        self.at_pool[usize::from(tag.0)] = None;
         self.connection.answered(tag, answer, &self.view);
     }
 
@@ -266,7 +269,8 @@ impl Session {
             Message::Complete(tag, reply) => self.connection.replied(tag, reply, &self.view),
             Message::Abort(cid) => match self.connection.abort(cid) {
                 Some(tag) => {
-                    if let Some(request) = self.at_pool.get(&tag) {
+                    // One that is not there yet ends when it comes back, if it has a next part.
+                    if let Some(Some(request)) = self.at_pool.get(usize::from(tag.0)) {
                         self.shared.engine.abort(*request);
                     }
                 }
@@ -305,7 +309,7 @@ impl Session {
     /// Nobody waits for what is under way any more.
     fn ended(&mut self, why: &End) {
         self.connection.end();
-        self.at_pool.values().for_each(|request| self.shared.engine.abort(*request));
+        self.at_pool.iter().flatten().for_each(|request| self.shared.engine.abort(*request));
         let id = self.id;
         self.shared.with_target(|target, effects| target.disconnected(id, effects));
         if let End::Socket(error) = why {

@@ -1,12 +1,13 @@
 //! One connection: PDUs in, work out, and back.
 
 use super::io::{self, Call, End, Step};
+use super::pointer::{Moves, pointer};
 use super::slots::{Phase, Slot, Slots};
 use super::subsystem::View;
-use super::{IN_CAPSULE_MAX, Queue, Reply, TRANSFER_MAX, Tag, Transfer, admin};
+use super::{IN_CAPSULE_MAX, Queue, Reply, Tag, Transfer, admin};
 use crate::engine::CallResult;
 use crate::nvme::stream::{Input, Output};
-use crate::nvme::wire::command::{AdminOpcode, Cqe, FabricsType, Sgl, Sqe};
+use crate::nvme::wire::command::{AdminOpcode, Cqe, FabricsType, Sqe};
 use crate::nvme::wire::pdu::{
     self, C2hData, C2hTermReq, CapsuleResp, Decoded, Digests, FLAG_LAST, FLAG_SUCCESS, FatalError, H2cData,
     IcReq, IcResp, Pdu, PduError, R2t, Receiver, Rules,
@@ -553,40 +554,4 @@ impl Connection {
 
 fn sequence() -> PduError {
     PduError { error: FatalError::PduSequence, offset: 0 }
-}
-
-/// How the data of a command moves.
-enum Moves<'a> {
-    Nothing,
-    InCapsule(&'a [u8]),
-    ByPdus(usize),
-}
-
-/// Compares what a command says of its data with what it must be.
-fn pointer<'a>(sqe: &Sqe, transfer: Transfer, capsule: &'a [u8]) -> Result<Moves<'a>, Status> {
-    let said = sqe.dptr.length.get();
-    let wrong_length = Status::DATA_SGL_LENGTH_INVALID.dnr();
-    let fits = match transfer {
-        Transfer::None => return Ok(Moves::Nothing),
-        Transfer::ToHost(len) => said == len,
-        Transfer::FromHost { len, or_more: false } => said == len,
-        Transfer::FromHost { len, or_more: true } => said >= len && said <= TRANSFER_MAX,
-    };
-    let len = said as usize;
-    match (transfer, sqe.dptr.kind) {
-        (Transfer::ToHost(_), Sgl::TRANSPORT) | (Transfer::FromHost { .. }, Sgl::TRANSPORT) => match fits {
-            true => Ok(Moves::ByPdus(len)),
-            false => Err(wrong_length),
-        },
-        (Transfer::FromHost { .. }, Sgl::IN_CAPSULE) => {
-            let offset =
-                usize::try_from(sqe.dptr.address.get()).map_err(|_| Status::SGL_OFFSET_INVALID.dnr())?;
-            let end = offset.checked_add(len).ok_or(Status::SGL_OFFSET_INVALID.dnr())?;
-            let data = capsule.get(offset..end).ok_or(Status::SGL_OFFSET_INVALID.dnr())?;
-            if fits { Ok(Moves::InCapsule(data)) } else { Err(wrong_length) }
-        }
-        (Transfer::ToHost(_) | Transfer::FromHost { .. } | Transfer::None, _) => {
-            Err(Status::SGL_TYPE_INVALID.dnr())
-        }
-    }
 }

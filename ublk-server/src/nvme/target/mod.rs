@@ -15,6 +15,7 @@ mod features;
 mod identify;
 mod io;
 mod logs;
+mod pointer;
 mod slots;
 mod subsystem;
 #[cfg(test)]
