@@ -36,7 +36,7 @@ impl Served {
     pub fn new() -> Self {
         let pool = mapped(SET, CopyMode::Remap);
         let store = Store::ram(Bytes(4 * SET.0).whole_sectors()).expect("address space");
-        let engine = Engine::new(pool, store).expect("worker threads");
+        let engine = Engine::new(pool, store, None).expect("worker threads");
         let subsystem = SubsystemConfig {
             nqn: "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-8000-8000-000000000001".to_string(),
             serial: "bench".to_string(),
