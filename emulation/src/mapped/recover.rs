@@ -41,8 +41,20 @@ impl Mapped {
         }
         // How often the maps name each block; 0 for those that only the image or an earlier record names.
         let mut names: RangeMap<u32> = RangeMap::new();
+        let mut runs = Vec::with_capacity(image.entries.len());
         for entry in &image.entries {
-            device.recover_entry(entry, &mut names)?;
+            runs.extend(device.recover_entry(entry)?);
+        }
+        // In order, so that most are put behind what is there: there may be millions.
+        runs.sort_unstable_by_key(|run| run.start);
+        let mut end = 0;
+        for run in runs {
+            if run.start >= end {
+                names.insert(run.clone(), 1, &mut |_| {});
+            } else {
+                names.update(run.clone(), &mut |_, n| Some(n.unwrap_or(0) + 1));
+            }
+            end = end.max(run.end);
         }
         device.flushes.recovered(image.sequence);
         let mut last = image.sequence;
@@ -98,12 +110,13 @@ impl Mapped {
         Ok(Some(volume))
     }
 
-    fn recover_entry(&mut self, entry: &MapChange, names: &mut RangeMap<u32>) -> Result<(), ImageError> {
+    /// Maps an entry of the image; gives the blocks that it names, if its volume is there.
+    fn recover_entry(&mut self, entry: &MapChange) -> Result<Option<Range<u64>>, ImageError> {
         let Some(physical) = entry.physical else {
             return Err(ImageError::Range(entry.clone()));
         };
         let Some(volume) = self.changed_volume(entry)? else {
-            return Ok(());
+            return Ok(None);
         };
         let mut twice = None;
         volume
@@ -112,8 +125,7 @@ impl Mapped {
         if let Some(block) = twice {
             return Err(ImageError::Twice(entry.volume.0, block));
         }
-        names.update(physical..physical + count(&entry.logical), &mut |_, n| Some(n.unwrap_or(0) + 1));
-        Ok(())
+        Ok(Some(physical..physical + count(&entry.logical)))
     }
 
     fn replay(&mut self, record: &MapChange, names: &mut RangeMap<u32>) -> Result<(), ImageError> {
