@@ -46,8 +46,12 @@ pub(super) fn export(args: &ExportArgs) -> Result<String, Failure> {
     if !args.path.exists() {
         return Err(Failure::failed(format!("{} does not exist", args.path.display())));
     }
-    let volume = Offline::open(&pool(&args.path)?, args.name.clone(), None)?;
+    let pool = pool(&args.path)?;
     let image = File::options().write(true).create_new(true).open(&args.image).map_err(failed)?;
+    let volume = Offline::open(&pool, args.name.clone(), None).inspect_err(|_| {
+        // Made just now, for nothing.
+        drop(std::fs::remove_file(&args.image));
+    })?;
     image.set_len(volume.size().0).map_err(failed)?;
     let mut written = 0;
     for range in volume.mapped()? {

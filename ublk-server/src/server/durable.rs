@@ -156,9 +156,9 @@ struct Opening<'a> {
 impl Opening<'_> {
     fn open(self, store: Store, file: Option<PoolFile>, default_size: Bytes) -> Result<Parts, ApiError> {
         let owner = Owner::new(self.identifier).map_err(|error| log_error(&error))?;
-        let dir = shared::dir(self.identifier).map_err(state_error)?;
-        let Loaded { contents, image, ended } = load::load(&self.meta, &dir, &owner)
-            .map_err(|error| ApiError::new(422, "store", error.to_string()))?;
+        let Loaded { contents, image, ended } =
+            load::load(&self.meta, &shared::path(self.identifier), &owner)
+                .map_err(|error| ApiError::new(422, "store", error.to_string()))?;
         let mapped = Mapped::recover(self.mapped, &image).map_err(|error| {
             ApiError::new(422, "damaged", format!("the metadata of the pool contradicts itself: {error}"))
                 .hint("nothing was changed")
@@ -176,6 +176,7 @@ impl Opening<'_> {
         if matches!(ended, Ended::LogLost) {
             tracing::warn!("what was acknowledged after the last flush is lost");
         }
+        let dir = shared::dir(self.identifier).map_err(state_error)?;
         let log = FileLog::create(&dir.join(load::LOG), &owner, image.sequence, &image.records)
             .map_err(|error| log_error(&error))?;
         meta.set_open(Some(&owner.boot)).map_err(|error| meta_error(&error))?;
