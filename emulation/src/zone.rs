@@ -115,17 +115,17 @@ pub enum ZoneGeometryError {
     #[error("{0} zones: at most {1}; make the zones larger")]
     Zones(u64, u64),
     /// No sequential zone is left.
-    #[error("conventional zones {0}: must be fewer than the {1} zones, as a zoned disk has a sequential one")]
+    #[error("conventional-zones {0}: must be fewer than the {1} zones, as a zoned disk has a sequential one")]
     Conventional(u32, u64),
     /// A limit above the number of zones, which Linux refuses.
     #[error("{0} {1}: at most the number of zones, {2} (0 for no limit)")]
     Limit(&'static str, u32, u64),
     /// More open than active zones.
-    #[error("max-open-zones {0}: at most max-active-zones, {1}, as every open zone is active")]
+    #[error("max-open {0}: at most max-active, {1}, as every open zone is active")]
     OpenOverActive(u32, u32),
     /// Zero, longer than a zone's capacity, or no multiple of the logical block.
     #[error(
-        "zone-append-max {0} B: must be a multiple of the logical block size, not 0 and at most the zone capacity, {1} B"
+        "max-append {0} B: must be a multiple of the logical block size, not 0 and at most the zone capacity, {1} B"
     )]
     Append(u64, u64),
 }
@@ -162,7 +162,7 @@ impl ZoneGeometry {
         if u64::from(self.conventional) >= zones {
             return Err(ZoneGeometryError::Conventional(self.conventional, zones));
         }
-        for (name, most) in [("max-open-zones", self.max_open), ("max-active-zones", self.max_active)] {
+        for (name, most) in [("max-open", self.max_open), ("max-active", self.max_active)] {
             if u64::from(most) > zones {
                 return Err(ZoneGeometryError::Limit(name, most, zones));
             }
@@ -239,8 +239,8 @@ mod tests {
         );
         assert_eq!(refused(|_, l| l.capacity = Sectors(0)), ZoneGeometryError::Volume(0, mib(4)));
         assert_eq!(refused(|z, _| z.conventional = 16), ZoneGeometryError::Conventional(16, 16));
-        assert_eq!(refused(|z, _| z.max_open = 17), ZoneGeometryError::Limit("max-open-zones", 17, 16));
-        assert_eq!(refused(|z, _| z.max_active = 17), ZoneGeometryError::Limit("max-active-zones", 17, 16));
+        assert_eq!(refused(|z, _| z.max_open = 17), ZoneGeometryError::Limit("max-open", 17, 16));
+        assert_eq!(refused(|z, _| z.max_active = 17), ZoneGeometryError::Limit("max-active", 17, 16));
         assert_eq!(
             refused(|z, _| (z.max_open, z.max_active) = (5, 4)),
             ZoneGeometryError::OpenOverActive(5, 4)

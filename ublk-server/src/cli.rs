@@ -62,6 +62,12 @@ pub enum Command {
     Set(SetArgs),
     /// Show the ledger of a disk: what moved where
     Stats(StatsArgs),
+    /// Show or change the zones of a zoned disk
+    Zone {
+        /// What to do.
+        #[command(subcommand)]
+        action: ZoneCommand,
+    },
     /// Check that disks can be made here and try one, or judge a disk
     ///
     /// With --target: the clauses of SEMANTICS.md against that disk, as TAP. Those that write need --scratch.
@@ -342,6 +348,9 @@ pub struct CopyArgs {
     /// Copy by remapping alone, or fail
     #[arg(long)]
     pub fast_only: bool,
+    /// Write at the write pointer of the zone that begins at DST, one range behind the other
+    #[arg(long)]
+    pub append: bool,
     /// Compare source and destination afterwards
     #[arg(long)]
     pub verify: bool,
@@ -382,6 +391,77 @@ pub struct StatsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What can be done with zones.
+#[derive(Subcommand, Debug)]
+pub enum ZoneCommand {
+    /// Show zones: where they begin, how far they are written, and their condition
+    Report(ZoneReportArgs),
+    /// Open zones explicitly
+    Open(ZoneRangeArgs),
+    /// Close zones
+    Close(ZoneRangeArgs),
+    /// Move zones to full
+    Finish(ZoneRangeArgs),
+    /// Move zones to empty: what they hold is gone
+    Reset(ZoneRangeArgs),
+    /// Have zones fail, as those of a real disk may
+    SetCondition(ZoneConditionArgs),
+}
+
+/// Zones of a disk.
+#[derive(Args, Debug)]
+pub struct ZoneRangeArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// The start of the first zone, in bytes
+    #[arg(short, long, value_name = "OFFSET", value_parser = parse_size, default_value = "0")]
+    pub offset: Bytes,
+    /// So many zones [default: all that follow]
+    #[arg(short, long, value_name = "N")]
+    pub count: Option<u32>,
+    /// Although the disk is mounted or held exclusively
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// The options of `zone report`.
+#[derive(Args, Debug)]
+pub struct ZoneReportArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// A byte of the first zone
+    #[arg(short, long, value_name = "OFFSET", value_parser = parse_size, default_value = "0")]
+    pub offset: Bytes,
+    /// So many zones [default: all that follow]
+    #[arg(short, long, value_name = "N")]
+    pub count: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a zone fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ZoneFailureName {
+    /// Not writable any more.
+    ReadOnly,
+    /// Neither readable nor writable any more.
+    Offline,
+}
+
+/// The options of `zone set-condition`.
+#[derive(Args, Debug)]
+pub struct ZoneConditionArgs {
+    /// The zones.
+    #[command(flatten)]
+    pub zones: ZoneRangeArgs,
+    /// What becomes of them
+    #[arg(value_name = "CONDITION")]
+    pub condition: ZoneFailureName,
 }
 
 #[cfg(test)]

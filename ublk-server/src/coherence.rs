@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 mod helper;
 mod nodes;
 mod sys;
+mod zones;
 
 pub use helper::{HelperError, run};
 use nodes::{Node, NodeRange, merge, nodes_of, touched};
@@ -55,6 +56,48 @@ pub enum Order {
     },
     /// Drop the cached pages of these ranges.
     Drop(Vec<DiskRange>),
+    /// Tell the kernel where these zones of a disk are written next.
+    Resync {
+        /// The number in `/dev/ublkbN`.
+        disk: u32,
+        /// Its logical block, in bytes.
+        block: u64,
+        /// The zones.
+        zones: Vec<ZoneProbe>,
+    },
+    /// Change the zones of a range through the block device; if `free` is set, only when nobody holds it exclusively,
+    /// else say who does.
+    Zones {
+        /// What to do.
+        action: ZoneIoctl,
+        /// Whole zones.
+        range: DiskRange,
+        /// Nobody may hold the disk.
+        free: bool,
+    },
+}
+
+/// A zone that was written beside the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneProbe {
+    /// Its first byte.
+    pub start: u64,
+    /// A block of it below the write pointer: the disk takes no write there.
+    pub written: u64,
+}
+
+/// A change of zones that the kernel has to know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZoneIoctl {
+    /// `BLKOPENZONE`.
+    Open,
+    /// `BLKCLOSEZONE`.
+    Close,
+    /// `BLKFINISHZONE`.
+    Finish,
+    /// `BLKRESETZONE`.
+    Reset,
 }
 
 /// What the helper did.
@@ -124,6 +167,15 @@ fn execute(order: &Order, alive: &mut dyn FnMut() -> io::Result<()>) -> io::Resu
                     .map_err(|error| named(&node.path, "drop cached pages", error))?;
                 report.unchecked |= left.is_none();
                 report.stale_pages += left.unwrap_or(0);
+            }
+        }
+        Order::Resync { disk, block, zones } => zones::resync(*disk, *block, zones, alive)?,
+        Order::Zones { action, range, free } => {
+            if *free {
+                report.claims = claims(&[range.disk])?;
+            }
+            if report.claims.is_empty() {
+                zones::manage(*action, *range)?;
             }
         }
     }

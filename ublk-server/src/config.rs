@@ -5,6 +5,7 @@
 use crate::nvme::wire::fabrics::NQN_MAX;
 use crate::units::{optional_size, size};
 use emulation::limits::LimitsError;
+use emulation::zone::{ZoneGeometry, ZoneGeometryError};
 use emulation::{Bytes, CopyMode, Limits, Sectors};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -198,6 +199,43 @@ pub struct DiskConfig {
     /// The NVMe/TCP door that serves it too, the same for all disks of a pool that have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvme: Option<NvmeConfig>,
+    /// How it is divided into zones; none: it is not zoned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zones: Option<ZoneConfig>,
+}
+
+/// The zones of a disk: conventional ones first, then sequential ones, all of one size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ZoneConfig {
+    /// The distance between the starts of zones: a power of two.
+    #[serde(with = "size")]
+    pub size: Bytes,
+    /// What can be written of a sequential zone. `None`: all of it.
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Bytes>,
+    /// Conventional zones.
+    pub conventional: u32,
+    /// The most open zones; 0 for no limit.
+    pub max_open: u32,
+    /// The most active zones; 0 for no limit.
+    pub max_active: u32,
+    /// The longest append. `None`: 1 MiB, or the capacity of a zone where that is less.
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub max_append: Option<Bytes>,
+}
+
+impl Default for ZoneConfig {
+    fn default() -> Self {
+        Self {
+            size: DEFAULT_ZONE_SIZE,
+            capacity: None,
+            conventional: 0,
+            max_open: 0,
+            max_active: 0,
+            max_append: None,
+        }
+    }
 }
 
 /// An NVMe/TCP door.
@@ -234,6 +272,7 @@ impl Default for DiskConfig {
             unprivileged: false,
             no_ublk: false,
             nvme: None,
+            zones: None,
         }
     }
 }
@@ -246,6 +285,13 @@ pub const DEPTH_MAX: u16 = 4096;
 pub const DEFAULT_SIZE: Bytes = Bytes::gib(1);
 /// The bytes held back for the durable image when `--cache-size` is not given.
 pub const DEFAULT_CACHE_SIZE: Bytes = Bytes::mib(256);
+/// The size of a zone when none is given.
+pub const DEFAULT_ZONE_SIZE: Bytes = Bytes::mib(64);
+/// The most zones of a disk: the kernel maps no more than 1,024 pages for a report, and its ublk driver misnumbers the
+/// zones of a report in pieces.
+pub const ZONES_MAX: u64 = 65_536;
+/// The largest size of a zone: its sectors are 32 bits on the way to Linux, and a power of two.
+pub const ZONE_SIZE_MAX: Bytes = Bytes::gib(1 << 10);
 /// The largest size of a disk: what a signed 64-bit byte offset reaches.
 pub const SIZE_MAX: Bytes = Bytes(1 << 62);
 
@@ -276,6 +322,9 @@ pub enum ConfigError {
     /// No name of a host.
     #[error("allow-host \"{0}\": the NQN of a host begins with \"nqn.\" and has at most {NQN_MAX} bytes")]
     Nqn(String),
+    /// More zones than a report can describe.
+    #[error("{0} zones: at most {ZONES_MAX}\nmake the zones larger with --zone-size, or the disk smaller")]
+    Zones(u64),
     /// A size that is no multiple of the map block or zero.
     #[error("{0} {1}: must be a multiple of the map block, {2}, and not 0")]
     Blocks(&'static str, Bytes, Bytes),
@@ -339,7 +388,17 @@ impl DiskConfig {
         limits.copy_max_bytes = self.copy_max_bytes;
         limits.copy_max_segment_bytes = self.copy_max_segment_bytes;
         limits.copy_max_segments = self.copy_max_segments;
+        limits.zones = self.zones.as_ref().map(|zones| zones.geometry(map_block)).transpose()?;
         limits.validate()?;
+        if let Some(zones) = limits.zones {
+            let count = capacity.0 / zones.size.0;
+            if count > ZONES_MAX {
+                return Err(ConfigError::Zones(count));
+            }
+            // A request of the driver has to hold a report of every zone.
+            let report = Bytes(zones.report_bytes(capacity).0.next_multiple_of(4096)).whole_sectors();
+            limits.max_io = limits.max_io.max(report);
+        }
         Ok(limits)
     }
 
@@ -375,6 +434,7 @@ impl DiskConfig {
             return Err(ConfigError::TooLarge(size));
         }
         self.nvme.as_ref().map_or(Ok(()), NvmeConfig::check)?;
+        self.zones.as_ref().map_or(Ok(()), |zones| zones.check(self, pool))?;
         if self.no_ublk && (self.unprivileged || self.id.is_some()) {
             return Err(ConfigError::Excluded(
                 "--no-ublk makes no block device: -n and --unprivileged do not apply",
@@ -391,6 +451,46 @@ impl DiskConfig {
             ));
         }
         Ok(())
+    }
+}
+
+impl ZoneConfig {
+    fn check(&self, disk: &DiskConfig, pool: &PoolConfig) -> Result<(), ConfigError> {
+        let excluded = match pool.kind {
+            PoolType::Loop | PoolType::Null => Some(
+                "--zoned is for type ram: types loop and null have no map, which keeps the contents of zones",
+            ),
+            PoolType::File => Some("--zoned is for type ram: type file does not keep zones"),
+            PoolType::Ram if pool.recovery.is_some() => {
+                Some("--zoned and --user-recovery: zones do not outlive the server; leave one of them out")
+            }
+            PoolType::Ram if disk.nvme.is_some() => {
+                Some("--zoned and --nvme-tcp: zones are not served over NVMe/TCP; leave one of them out")
+            }
+            PoolType::Ram if disk.unprivileged => Some(
+                "--zoned and --unprivileged: the driver has zones only where it allows user copy, which is not there",
+            ),
+            PoolType::Ram if self.size > ZONE_SIZE_MAX => Some("zone-size: at most 1T"),
+            PoolType::Ram => None,
+        };
+        excluded.map_or(Ok(()), |why| Err(ConfigError::Excluded(why)))
+    }
+
+    /// The zones in sectors, not validated but for that.
+    fn geometry(&self, map_block: Sectors) -> Result<ZoneGeometry, LimitsError> {
+        let size = self.size.0;
+        let zone = self.size.sectors().ok_or(ZoneGeometryError::Size(size, map_block.bytes().0))?;
+        let capacity = self.capacity.unwrap_or(self.size);
+        let writable = capacity.sectors().ok_or(ZoneGeometryError::Capacity(capacity.0, size))?;
+        let append = self.max_append.unwrap_or(Bytes::mib(1).min(capacity));
+        Ok(ZoneGeometry {
+            size: zone,
+            capacity: writable,
+            conventional: self.conventional,
+            max_open: self.max_open,
+            max_active: self.max_active,
+            max_append: append.sectors().ok_or(ZoneGeometryError::Append(append.0, capacity.0))?,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::config::{
     CacheMode, ConfigError, CopyModeName, DEFAULT_CACHE_SIZE, DiskConfig, NvmeConfig, PoolConfig, PoolType,
-    RecoveryMode,
+    RecoveryMode, ZoneConfig,
 };
 use crate::store::header::Header;
 use crate::units::{optional_size, parse_size};
@@ -109,6 +109,42 @@ pub struct AddOptions {
     #[arg(long, value_name = "N", help_heading = "Copy")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_max_segments: Option<u32>,
+
+    /// A zoned disk: sequential zones are written at their write pointer only. For type ram
+    #[arg(long, num_args = 0..=1, default_missing_value = "1", value_parser = switch, value_name = "0|1",
+          help_heading = "Zones")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zoned: Option<bool>,
+
+    /// The size of a zone: a power of two of which the size of the disk is a multiple [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Zones")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub zone_size: Option<Bytes>,
+
+    /// What can be written of a sequential zone [default: all of it]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Zones")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub zone_capacity: Option<Bytes>,
+
+    /// Conventional zones, written anywhere, at the start of the disk [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Zones")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conventional_zones: Option<u32>,
+
+    /// The most open zones; 0 for no limit [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Zones")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_open: Option<u32>,
+
+    /// The most active zones, which are the open and the closed ones; 0 for no limit [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Zones")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_active: Option<u32>,
+
+    /// The longest append [default: 1M, or the capacity of a zone]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Zones")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub max_append: Option<Bytes>,
 
     /// What is promised before a flush: everything (none) or nothing [default: volatile for types file and loop,
     /// else none]
@@ -247,6 +283,13 @@ impl AddOptions {
             copy_max_bytes: self.copy_max_bytes.or(other.copy_max_bytes),
             copy_max_segment_bytes: self.copy_max_segment_bytes.or(other.copy_max_segment_bytes),
             copy_max_segments: self.copy_max_segments.or(other.copy_max_segments),
+            zoned: self.zoned.or(other.zoned),
+            zone_size: self.zone_size.or(other.zone_size),
+            zone_capacity: self.zone_capacity.or(other.zone_capacity),
+            conventional_zones: self.conventional_zones.or(other.conventional_zones),
+            max_open: self.max_open.or(other.max_open),
+            max_active: self.max_active.or(other.max_active),
+            max_append: self.max_append.or(other.max_append),
             cache: self.cache.or(other.cache),
             cache_size: self.cache_size.or(other.cache_size),
             buffered_io: self.buffered_io.or(other.buffered_io),
@@ -287,7 +330,32 @@ impl AddOptions {
             unprivileged: self.unprivileged.unwrap_or(false),
             no_ublk: self.no_ublk.unwrap_or(false),
             nvme: self.nvme()?,
+            zones: self.zones()?,
         })
+    }
+
+    /// The zones they describe.
+    fn zones(&self) -> Result<Option<ZoneConfig>, ConfigError> {
+        if self.zoned != Some(true) {
+            let more = self.zone_size.is_some() || self.zone_capacity.is_some() || self.max_append.is_some();
+            let counts = [self.conventional_zones, self.max_open, self.max_active];
+            return match more || counts.iter().any(Option::is_some) {
+                true => Err(ConfigError::Excluded(
+                    "--zone-size, --zone-capacity, --conventional-zones, --max-open, --max-active and --max-append \
+                     are for zoned disks: add --zoned",
+                )),
+                false => Ok(None),
+            };
+        }
+        let default = ZoneConfig::default();
+        Ok(Some(ZoneConfig {
+            size: self.zone_size.unwrap_or(default.size),
+            capacity: self.zone_capacity,
+            conventional: self.conventional_zones.unwrap_or(default.conventional),
+            max_open: self.max_open.unwrap_or(default.max_open),
+            max_active: self.max_active.unwrap_or(default.max_active),
+            max_append: self.max_append,
+        }))
     }
 
     /// The NVMe/TCP door they describe.
@@ -425,6 +493,13 @@ impl AddOptions {
             copy_max_bytes: Some(disk.copy_max_bytes),
             copy_max_segment_bytes: Some(disk.copy_max_segment_bytes),
             copy_max_segments: Some(disk.copy_max_segments),
+            zoned: disk.zones.as_ref().map(|_| true),
+            zone_size: disk.zones.as_ref().map(|zones| zones.size),
+            zone_capacity: disk.zones.as_ref().and_then(|zones| zones.capacity),
+            conventional_zones: disk.zones.as_ref().map(|zones| zones.conventional),
+            max_open: disk.zones.as_ref().map(|zones| zones.max_open),
+            max_active: disk.zones.as_ref().map(|zones| zones.max_active),
+            max_append: disk.zones.as_ref().and_then(|zones| zones.max_append),
             cache: Some(pool.cache),
             cache_size: Some(pool.cache_size),
             buffered_io: Some(pool.buffered),

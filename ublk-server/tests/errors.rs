@@ -59,6 +59,26 @@ fn usage_errors() {
         "add -z",
         "add --nonsense",
         "add --cache sometimes",
+        "add --zone-size 4M",
+        "add --max-open 3",
+        "add --zoned -t null",
+        "add --zoned --no-ublk --nvme-tcp 127.0.0.1:0",
+        "add --zoned --unprivileged",
+        "add --zoned --zone-size 3M",
+        "add --zoned --zone-size 2K",
+        "add --zoned --zone-size 1000",
+        "add --zoned --zone-size 2T --size 4T",
+        "add --zoned --size 100M",
+        "add --zoned --zone-capacity 65M",
+        "add --zoned --zone-capacity 0",
+        "add --zoned --conventional-zones 16",
+        "add --zoned --max-open 17",
+        "add --zoned --max-active 17",
+        "add --zoned --max-open 5 --max-active 4",
+        "add --zoned --max-append 0",
+        "add --zoned --max-append 65M",
+        "add --zoned --max-append 1000",
+        "add --zoned --size 1T --zone-size 8M",
         "add --config /nonexistent.toml",
         "del",
         "del -n 1 -a",
@@ -70,6 +90,11 @@ fn usage_errors() {
         "copy -n a --segment 0+4K",
         "copy -n a 0+4K 8K --engine kcopyd",
         "copy -n a 0+4K 8K --door native",
+        "zone",
+        "zone reset",
+        "zone reset -n a --offset 1x",
+        "zone set-condition -n a",
+        "zone set-condition -n a empty",
         "set -n a",
         "set -n a size=1G",
         "set -n a copy=fast",
@@ -89,6 +114,8 @@ fn errors_about_disks() {
     let env = Env::new();
     env.disk("a", &["--size", "64M"]);
     env.disk("b", &["--size", "64M", "--logical-block-size", "4K"]);
+    let zones = ["--zoned", "--zone-size", "4M", "--zone-capacity", "3M", "--conventional-zones", "1"];
+    env.disk("z", &[&["--size", "64M"], &zones[..]].concat());
     let text = transcript(
         &env,
         &[
@@ -109,6 +136,20 @@ fn errors_about_disks() {
             &["copy", "-n", "a", "0+4K", "8K", "--engine", "host", "--fast-only"],
             &["set", "-n", "a", "copy-max-bytes=1000"],
             &["set", "-n", "a", "copy-max-segments=0"],
+            &["zone", "report", "-n", "a"],
+            &["zone", "reset", "-n", "a"],
+            &["copy", "-n", "a", "0+4K", "1M", "--append"],
+            &["copy", "-n", "a", "0+4K", "1M", "--append", "--engine", "host"],
+            &["zone", "report", "-n", "z", "--offset", "64M"],
+            &["zone", "open", "-n", "z"],
+            &["zone", "open", "-n", "z", "--offset", "1M"],
+            &["zone", "close", "-n", "z", "--offset", "4M", "--count", "16"],
+            &["zone", "finish", "-n", "z", "--offset", "4M", "--count", "0"],
+            &["copy", "-n", "z", "0+4K", "8196K"],
+            &["copy", "-n", "z", "0+4K", "8196K", "--append"],
+            &["copy", "-n", "z", "0+4K", "0", "--append"],
+            &["copy", "-n", "z", "0+4M", "8M", "--one-command"],
+            &["copy", "-n", "z", "--segment", "0+4K:8M", "--segment", "0+4K:12M", "--append"],
         ],
     );
     golden("disk_errors.txt", &text);

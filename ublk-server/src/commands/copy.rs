@@ -63,6 +63,10 @@ fn parts(args: &CopyArgs) -> Result<Vec<Part>, Failure> {
             return Err(bad(text, "a destination of its own needs --segment".to_string()));
         }
         parts.push(Part { source: span.source, length: span.length, destination: at });
+        // An append names the zone for each of them.
+        if args.append {
+            continue;
+        }
         let next = at.0.checked_add(span.length.0);
         at = Bytes(next.ok_or_else(|| bad(text, "passes the end of all addresses".to_string()))?);
     }
@@ -87,6 +91,7 @@ fn device(args: &CopyArgs, parts: &[Part]) -> Result<String, Failure> {
         fua: args.fua,
         fast_only: args.fast_only,
         one_command: args.one_command,
+        append: args.append,
         verify: args.verify,
         force: args.force,
     };
@@ -136,8 +141,9 @@ fn phase(state: JobState) -> &'static str {
 
 fn report(job: Job, args: &CopyArgs) -> Result<String, Failure> {
     let compared = if args.verify && job.state == JobState::Done { ", compared" } else { "" };
+    let appended = job.appended_at.map_or(String::new(), |at| format!(", appended at {at}"));
     let text = format!(
-        "copied {} of {} bytes in {} of {} commands{compared}\n{}\n",
+        "copied {} of {} bytes in {} of {} commands{appended}{compared}\n{}\n",
         job.bytes,
         job.total_bytes,
         job.commands_done,
@@ -190,6 +196,10 @@ mod tests {
         assert_eq!(
             parse("0+4K 1M+512 2M"),
             Ok(vec![part(0, 4096, 2 << 20), part(1 << 20, 512, (2 << 20) + 4096)])
+        );
+        assert_eq!(
+            parse("0+4K 1M+512 2M --append"),
+            Ok(vec![part(0, 4096, 2 << 20), part(1 << 20, 512, 2 << 20)])
         );
         assert_eq!(
             parse("--segment 0+1K:4K --segment 8K+1K:0"),

@@ -44,9 +44,9 @@ struct Work {
 }
 
 pub(super) fn run(args: &CopyArgs, parts: &[Part]) -> Result<String, Failure> {
-    if args.fast_only || args.one_command {
+    if args.fast_only || args.one_command || args.append {
         return Err(Failure::usage(
-            "--fast-only and --one-command are for copy commands: engine host sends none",
+            "--fast-only, --one-command and --append are for copy commands: engine host sends none",
         ));
     }
     let state = State::open()?;
@@ -76,7 +76,7 @@ pub(super) fn run(args: &CopyArgs, parts: &[Part]) -> Result<String, Failure> {
     work.done.lock().unwrap_or_else(PoisonError::into_inner).resize(work.pieces.len(), false);
     let total = parts.iter().map(|part| part.length.0).sum();
     let signals = Signals::block().map_err(|error| Failure::failed(format!("signals: {error}")))?;
-    drive(&work, total, &signals)?;
+    drive(&work, total, depth(to), &signals)?;
     report(args, work, total)
 }
 
@@ -128,10 +128,16 @@ fn pieces(parts: &[Part]) -> Vec<Part> {
     pieces
 }
 
-fn drive(work: &Work, total: u64, signals: &Signals) -> Result<(), Failure> {
+/// Zones are written in order, by one write at a time.
+fn depth(disk: u32) -> usize {
+    let zoned = std::fs::read_to_string(format!("/sys/block/ublkb{disk}/queue/zoned"));
+    if zoned.is_ok_and(|zoned| zoned.trim() != "none") { 1 } else { DEPTH }
+}
+
+fn drive(work: &Work, total: u64, depth: usize, signals: &Signals) -> Result<(), Failure> {
     let bar = ProgressBar::new(total);
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..DEPTH).map(|_| scope.spawn(|| copy(work))).collect();
+        let threads: Vec<_> = (0..depth).map(|_| scope.spawn(|| copy(work))).collect();
         while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             bar.set_position(work.bytes.load(Ordering::Relaxed));
             let interrupted = signals.wait(None, Some(Duration::from_millis(20)));

@@ -2,7 +2,7 @@
 
 use super::{Failure, json, locate};
 use crate::cli::InfoArgs;
-use crate::control::api::{NvmeView, PoolView};
+use crate::control::api::{GeometryView, NvmeView, PoolView};
 use crate::options::AddOptions;
 use crate::state::State;
 use std::fmt::Write;
@@ -19,6 +19,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<String, Failure> {
         return toml::to_string(&options).map_err(|error| Failure::failed(error.to_string()));
     }
     let mut out = String::new();
+    let zones = disk.zones.as_ref().map(zones).unwrap_or_default();
     let nvme = disk.nvme.as_ref().map(nvme).unwrap_or_default();
     let doors = copy_doors(disk.id);
     let path = disk.path.map_or("none".to_string(), |path| path.display().to_string());
@@ -51,10 +52,24 @@ pub(super) fn run(args: &InfoArgs) -> Result<String, Failure> {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{key:<24}{value}");
     }
-    for (key, value) in nvme {
+    for (key, value) in zones.into_iter().chain(nvme) {
         let _ = writeln!(out, "{key:<24}{value}");
     }
     Ok(out)
+}
+
+/// The lines of a zoned disk.
+fn zones(zones: &GeometryView) -> Vec<(&'static str, String)> {
+    let limit = |most: u32| if most == 0 { "no limit".to_string() } else { most.to_string() };
+    let size = |bytes: u64| emulation::Bytes(bytes).to_string();
+    vec![
+        ("zones", format!("{}, {} of them conventional", zones.count, zones.conventional)),
+        ("zone-size", size(zones.size)),
+        ("zone-capacity", size(zones.capacity)),
+        ("max-open", limit(zones.max_open)),
+        ("max-active", limit(zones.max_active)),
+        ("max-append", size(zones.max_append)),
+    ]
 }
 
 /// The lines of a disk that is served over NVMe/TCP.

@@ -18,6 +18,7 @@ mod selftest;
 mod serve;
 mod set;
 mod stats;
+mod zone;
 
 use crate::cli::{Cli, Command};
 use crate::coherence;
@@ -155,6 +156,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Copy(args) => copy::run(&args)?,
         Command::Set(args) => set::run(&args)?,
         Command::Stats(args) => stats::run(&args)?,
+        Command::Zone { action } => zone::run(&action)?,
         Command::Selftest(args) => selftest::run(&args)?,
         Command::Check(args) => check::run(&args)?,
         Command::Import(args) => image::import(&args)?,

@@ -109,10 +109,32 @@ pub struct Disk {
     /// The namespace that it is over NVMe/TCP; none without that door.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvme: Option<NvmeView>,
+    /// Its zones; none when it is not zoned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zones: Option<GeometryView>,
     /// What can change while it runs.
     pub limits: LimitsView,
     /// The configuration that makes it again.
     pub config: DiskConfig,
+}
+
+/// How a disk is divided into zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GeometryView {
+    /// So many.
+    pub count: u32,
+    /// The distance between their starts.
+    pub size: u64,
+    /// What can be written of a sequential zone.
+    pub capacity: u64,
+    /// Conventional zones, at the start of the disk.
+    pub conventional: u32,
+    /// The most open zones; 0 for no limit.
+    pub max_open: u32,
+    /// The most active zones; 0 for no limit.
+    pub max_active: u32,
+    /// The longest append.
+    pub max_append: u64,
 }
 
 /// A disk over NVMe/TCP.
@@ -303,6 +325,9 @@ pub struct CopyRequest {
     pub fast_only: bool,
     /// Send it as one command, whatever the limits say.
     pub one_command: bool,
+    /// Let the disk choose the place: each destination is the start of one sequential zone, and the segments go to its
+    /// write pointer one behind the other.
+    pub append: bool,
     /// Compare source and destination afterwards.
     pub verify: bool,
     /// Copy although a disk is mounted or held exclusively.
@@ -335,7 +360,7 @@ pub enum JobState {
     WritingBack,
     /// Copy commands run.
     Copying,
-    /// The host's cached pages of the destination are dropped.
+    /// The host's cached pages of the destination are dropped, and it is told where the zones are written next.
     Dropping,
     /// Source and destination are compared.
     Verifying,
@@ -373,12 +398,109 @@ pub struct Job {
     pub commands_done: u64,
     /// The lowest segment, as it was asked for, that is not wholly copied; of a failed or cancelled job.
     pub first_failed_segment: Option<u32>,
+    /// Where an append began to write; none for other copies, and while it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub appended_at: Option<u64>,
     /// Pages of the destination that stayed in the host's cache and may be stale.
     pub stale_pages: u64,
     /// Why it failed.
     pub error: Option<ApiError>,
     /// What the ledger of the disk counted while the commands ran, those of others included.
     pub ledger: Stats,
+}
+
+/// A zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneView {
+    /// The number of the zone.
+    pub zone: u32,
+    /// Its first byte.
+    pub start: u64,
+    /// The distance to the start of the next.
+    pub length: u64,
+    /// What can be written of it.
+    pub capacity: u64,
+    /// Where the next write goes; the end of the zone when it is full or conventional.
+    pub wp: u64,
+    /// Its kind.
+    #[serde(rename = "type")]
+    pub kind: ZoneTypeName,
+    /// Its state.
+    pub condition: ZoneConditionName,
+}
+
+/// The kind of a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZoneTypeName {
+    /// Written anywhere.
+    Conventional,
+    /// Written at its write pointer only.
+    SeqWriteRequired,
+}
+
+/// The state of a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZoneConditionName {
+    /// Conventional: it has no write pointer.
+    NotWp,
+    /// Nothing is written.
+    Empty,
+    /// Open since it was written.
+    ImpOpen,
+    /// Open by command.
+    ExpOpen,
+    /// Active, not open.
+    Closed,
+    /// Not writable any more.
+    ReadOnly,
+    /// Written to its capacity, or finished.
+    Full,
+    /// Neither readable nor writable any more.
+    Offline,
+}
+
+/// An answer of `GET /v1/disks/ID/zones`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneReport {
+    /// The zones, in order.
+    pub zones: Vec<ZoneView>,
+}
+
+/// A change of zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZoneActionName {
+    /// Open explicitly.
+    Open,
+    /// Close.
+    Close,
+    /// Move to full.
+    Finish,
+    /// Move to empty.
+    Reset,
+    /// Fail: not writable any more.
+    ReadOnly,
+    /// Fail: neither readable nor writable any more.
+    Offline,
+}
+
+/// A body of `POST /v1/disks/ID/zones`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZoneRequest {
+    /// What to do.
+    pub action: ZoneActionName,
+    /// The start of the first zone.
+    #[serde(with = "size", default)]
+    pub offset: Bytes,
+    /// So many zones; missing: all from there on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// Although the disk is mounted or held exclusively.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// A body of `POST /v1/debug/panic`, of a server started for tests.

@@ -3,6 +3,7 @@
 use super::api::{ApiError, DATA_MAX, Empty, ErrorBody, StatsRequest};
 use super::handle::{self, CopyQuery, DataQuery, DeleteQuery};
 use super::metrics;
+use super::zones::{self, ZonesQuery};
 use crate::debug::{self, ThreadKind};
 use crate::server::Server;
 use axum::Router;
@@ -92,6 +93,7 @@ fn router(server: Arc<Server>) -> Router {
         .route("/v1/disks/{id}/copies", copies.post(start_copy))
         .route("/v1/disks/{id}/copies/{job}", get(copy).delete(cancel_copy))
         .route("/v1/disks/{id}/data", get(read).put(write).delete(discard))
+        .route("/v1/disks/{id}/zones", get(report_zones).post(change_zones))
         .route("/v1/debug/panic", post(arm_panic))
         .route("/metrics", get(prometheus))
         .fallback(not_found)
@@ -178,6 +180,18 @@ async fn discard(
     options: Result<Query<DataQuery>, QueryRejection>,
 ) -> Answer {
     ok(&handle::discard(&server, &key, query(options)?).await?)
+}
+
+async fn report_zones(
+    State(server): Shared,
+    Path(key): Path<String>,
+    options: Result<Query<ZonesQuery>, QueryRejection>,
+) -> Answer {
+    ok(&zones::report(&server, &key, query(options)?).await?)
+}
+
+async fn change_zones(State(server): Shared, Path(key): Path<String>, body: Body) -> Answer {
+    ok(&zones::change(&server, &key, parse(body)?).await?)
 }
 
 async fn arm_panic(State(server): Shared, body: Body) -> Answer {

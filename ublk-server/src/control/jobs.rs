@@ -2,10 +2,11 @@
 
 use super::api::{ApiError, CopyRequest, Job, JobState, Segment, Stats};
 use super::split::{self, Piece};
+use super::zones;
 use crate::coherence::{self, DiskRange, Order, Report};
 use crate::engine::{CallHandle, Engine};
 use crate::server::Server;
-use emulation::{BlkStatus, Bytes, CopySegment, Flags, Op, RequestId, SectorRange, VolumeId};
+use emulation::{BlkStatus, Bytes, CopySegment, Flags, Limits, Op, RequestId, SectorRange, VolumeId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::task::JoinHandle;
@@ -45,12 +46,17 @@ struct Inner {
     job: Job,
     cancelled: bool,
     in_flight: Vec<RequestId>,
+    /// Of an append: where the disk put what.
+    placed: Vec<CopySegment>,
 }
 
 /// What a job shall do.
 #[derive(Debug)]
 struct Task {
     volume: VolumeId,
+    /// The block device of the destination.
+    device: Option<u32>,
+    limits: Limits,
     flags: Flags,
     pieces: Vec<Piece>,
     segments: Vec<CopySegment>,
@@ -156,7 +162,7 @@ impl Jobs {
         }
         table.next += 1;
         job.id = table.next;
-        let inner = Inner { job, cancelled: false, in_flight: Vec::new() };
+        let inner = Inner { job, cancelled: false, in_flight: Vec::new(), placed: Vec::new() };
         let running = Arc::new(Running { volumes, inner: Mutex::new(inner) });
         table.jobs.insert(running.view().id, Arc::clone(&running));
         Ok(running)
@@ -197,6 +203,7 @@ fn start_running(
         commands: task.pieces.len() as u64,
         commands_done: 0,
         first_failed_segment: None,
+        appended_at: None,
         stale_pages: 0,
         error: None,
         ledger: Stats::default(),
@@ -214,6 +221,10 @@ fn prepare(server: &Server, key: &str, request: &CopyRequest) -> Result<Task, Ap
     if request.segments.is_empty() {
         return Err(ApiError::bad_request("no segments: nothing to copy"));
     }
+    if request.append && limits.zones.is_none() {
+        let error = ApiError::new(409, "not-zoned", "an append goes to a zone, and the disk is not zoned");
+        return Err(error.hint("a disk made with `ublk add --zoned` is"));
+    }
     let mut segments = Vec::with_capacity(request.segments.len());
     let (mut sources, mut destinations) = (Vec::new(), Vec::new());
     for Segment { from, source, length, destination } in &request.segments {
@@ -229,7 +240,9 @@ fn prepare(server: &Server, key: &str, request: &CopyRequest) -> Result<Task, Ap
         destinations.extend(own.id.map(|disk| DiskRange { disk, offset: destination.0, length: length.0 }));
     }
     let mut flags = Flags::NONE;
-    for (set, flag) in [(request.fua, Flags::FUA), (request.fast_only, Flags::FAST_ONLY)] {
+    for (set, flag) in
+        [(request.fua, Flags::FUA), (request.fast_only, Flags::FAST_ONLY), (request.append, Flags::APPEND)]
+    {
         flags = if set { flags | flag } else { flags };
     }
     let pieces = if request.one_command {
@@ -238,11 +251,13 @@ fn prepare(server: &Server, key: &str, request: &CopyRequest) -> Result<Task, Ap
             origins: (0u32..).take(segments.len()).collect(),
         }]
     } else {
-        split::split(own.volume, &limits, segments.clone())?
+        split::split(own.volume, &limits, segments.clone(), request.append)?
     };
     let (one_command, force, verify) = (request.one_command, request.force, request.verify);
     Ok(Task {
         volume: own.volume,
+        device: own.id,
+        limits,
         flags,
         pieces,
         segments,
@@ -263,7 +278,7 @@ async fn drive(server: Arc<Server>, running: Arc<Running>, task: Task) {
             let copied = copy(&server, &running, &task).await;
             running.inner().job.ledger = server.stats_of(task.volume, false).since(&then);
             // What was changed before the end is changed: the host must not keep older pages of it.
-            let dropped = after(&running, &task).await;
+            let dropped = after(&server, &running, &task).await;
             copied.and(dropped)
         }
         refused => refused,
@@ -310,13 +325,21 @@ async fn before(running: &Running, task: &Task) -> Result<(), End> {
     }
 }
 
-/// The host's cached pages of the destination are dropped.
-async fn after(running: &Running, task: &Task) -> Result<(), End> {
-    if task.destinations.is_empty() {
-        return Ok(());
-    }
+/// The host's cached pages of the destination are dropped, and its kernel learns where the zones are written next.
+async fn after(server: &Server, running: &Running, task: &Task) -> Result<(), End> {
+    let Some(disk) = task.device else { return Ok(()) };
     running.inner().job.state = JobState::Dropping;
-    let report = help(Order::Drop(task.destinations.clone())).await?;
+    let written = written(running, task);
+    let destinations = match task.flags.has(Flags::APPEND) {
+        true => written.iter().map(|range| disk_range(disk, *range)).collect(),
+        false => task.destinations.clone(),
+    };
+    let dropped = help(Order::Drop(destinations)).await;
+    // Whatever became of the pages: until then the host cannot write to the zones.
+    if let Some(order) = zones::resync(server, task.volume, disk, &task.limits, &written).await? {
+        help(order).await?;
+    }
+    let report = dropped?;
     running.inner().job.stale_pages = report.stale_pages;
     if report.stale_pages == 0 {
         return Ok(());
@@ -326,6 +349,17 @@ async fn after(running: &Running, task: &Task) -> Result<(), End> {
     Err(ApiError::new(409, "stale-pages", why)
         .hint("a program has them mapped: readers of the block device may see old data")
         .into())
+}
+
+fn disk_range(disk: u32, range: SectorRange) -> DiskRange {
+    DiskRange { disk, offset: range.start.bytes().0, length: range.len.bytes().0 }
+}
+
+/// The ranges that the copy wrote, or was about to.
+fn written(running: &Running, task: &Task) -> Vec<SectorRange> {
+    let placed = running.inner().placed.clone();
+    let segments = if task.flags.has(Flags::APPEND) { &placed } else { &task.segments };
+    segments.iter().map(CopySegment::destination_range).collect()
 }
 
 /// Has the helper do something, on a thread that may wait.
@@ -341,8 +375,10 @@ async fn copy(server: &Server, running: &Running, task: &Task) -> Result<(), End
     let mut waiting = task.pieces.iter();
     let mut in_flight: VecDeque<(&Piece, CallHandle)> = VecDeque::new();
     let mut failure = None;
+    // A zone takes the commands in their order alone.
+    let most = if task.limits.zones.is_some() { 1 } else { IN_FLIGHT };
     loop {
-        while failure.is_none() && in_flight.len() < IN_FLIGHT {
+        while failure.is_none() && in_flight.len() < most {
             let Some(piece) = waiting.next() else {
                 break;
             };
@@ -379,7 +415,14 @@ async fn copy(server: &Server, running: &Running, task: &Task) -> Result<(), End
 async fn once(running: &Running, piece: &Piece, handle: CallHandle) -> Answer {
     let id = handle.id();
     let completion = handle.result().await.completion;
-    running.inner().in_flight.retain(|other| *other != id);
+    let mut inner = running.inner();
+    inner.in_flight.retain(|other| *other != id);
+    if let Some(at) = completion.appended_at {
+        let mut command = piece.command.clone();
+        command.place(at);
+        inner.job.appended_at.get_or_insert(at.bytes().0);
+        inner.placed.extend(command.segments);
+    }
     let ok = completion.status.is_ok();
     let origin = |segment: u32| piece.origins[segment as usize];
     Answer {
@@ -409,7 +452,8 @@ async fn answer(
         let Ok(limits) = server.limits(task.volume) else {
             return sum;
         };
-        let pieces = split::again(&limits, std::mem::take(&mut refused));
+        let append = task.flags.has(Flags::APPEND);
+        let pieces = split::again(&limits, std::mem::take(&mut refused), append);
         running.inner().job.commands += pieces.len() as u64 - 1;
         pieces.into_iter().rev().for_each(|piece| rest.push_front(piece));
         sum.failure = None;
@@ -458,7 +502,8 @@ fn begin(engine: &Engine, running: &Running, task: &Task, piece: &Piece) -> Opti
 
 /// Reads source and destination and compares them.
 async fn verify(engine: &Engine, running: &Running, task: &Task) -> Result<(), End> {
-    for segment in &task.segments {
+    let placed = running.inner().placed.clone();
+    for segment in if task.flags.has(Flags::APPEND) { &placed } else { &task.segments } {
         let mut rest = *segment;
         while !rest.source.is_empty() {
             running.enter(JobState::Verifying)?;

@@ -19,6 +19,8 @@
 //! | `GET /v1/disks/ID/data?offset=&length=` | reads up to 1 MiB |
 //! | `PUT /v1/disks/ID/data?offset=&fua=` | writes the body, up to 1 MiB |
 //! | `DELETE /v1/disks/ID/data?offset=&length=` | discards |
+//! | `GET /v1/disks/ID/zones?offset=&count=` | the zones from a byte on: [`api::ZoneReport`] |
+//! | `POST /v1/disks/ID/zones` | opens, closes, finishes, resets zones, or has them fail: [`api::ZoneRequest`] |
 //! | `GET /metrics` | the counters as Prometheus reads them |
 //!
 //! Data is read and written below the page cache of the block device. Where there is one, PUT and DELETE of data are
@@ -36,3 +38,4 @@ pub(crate) mod http;
 pub(crate) mod jobs;
 pub(crate) mod metrics;
 pub(crate) mod split;
+pub(crate) mod zones;

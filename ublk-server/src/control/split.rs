@@ -49,26 +49,28 @@ pub(crate) fn segment(
 }
 
 /// Splits segments into commands within the limits. They are checked as a whole first: no part of a copy is
-/// begun whose ranges overlap, since one part would overwrite what another has yet to read.
+/// begun whose ranges overlap, since one part would overwrite what another has yet to read. Where an append goes the
+/// disk says for each command; all its parts name the start of the zone.
 pub(crate) fn split(
     volume: VolumeId,
     limits: &Limits,
     segments: Vec<CopySegment>,
+    append: bool,
 ) -> Result<Vec<Piece>, ApiError> {
     let whole = CopyCommand { segments: segments.into() };
-    if limits::overlaps(volume, &whole) {
+    if !append && limits::overlaps(volume, &whole) {
         let error = ApiError::of_status("the copy", BlkStatus::CopyOverlap);
         return Err(error.hint("a destination may overlap neither a source nor another destination"));
     }
-    Ok(cut(limits, (0u32..).zip(whole.segments)))
+    Ok(cut(limits, (0u32..).zip(whole.segments), append))
 }
 
 /// Cuts a command anew that limits have been lowered for since.
-pub(crate) fn again(limits: &Limits, piece: Piece) -> Vec<Piece> {
-    cut(limits, piece.origins.into_iter().zip(piece.command.segments))
+pub(crate) fn again(limits: &Limits, piece: Piece, append: bool) -> Vec<Piece> {
+    cut(limits, piece.origins.into_iter().zip(piece.command.segments), append)
 }
 
-fn cut(limits: &Limits, segments: impl Iterator<Item = (u32, CopySegment)>) -> Vec<Piece> {
+fn cut(limits: &Limits, segments: impl Iterator<Item = (u32, CopySegment)>, append: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut piece = Piece::default();
     for (origin, segment) in segments {
@@ -83,7 +85,9 @@ fn cut(limits: &Limits, segments: impl Iterator<Item = (u32, CopySegment)>) -> V
             let len = part(&rest, limits, Bytes(room).whole_sectors());
             piece.push(CopySegment { source: rest.source.split_at(len).0, ..rest }, origin);
             rest.source = rest.source.split_at(len).1;
-            rest.destination = rest.destination + len;
+            if !append {
+                rest.destination = rest.destination + len;
+            }
         }
     }
     if !piece.origins.is_empty() {
@@ -93,9 +97,10 @@ fn cut(limits: &Limits, segments: impl Iterator<Item = (u32, CopySegment)>) -> V
 }
 
 /// The length of the next part of a segment. A part that is not the last ends at a map block of the destination
-/// where it can, so that no block is cut in two.
+/// where it can, so that no block is cut in two. None goes on from a zone of the destination into the next.
 fn part(rest: &CopySegment, limits: &Limits, room: Sectors) -> Sectors {
-    let most = room.min(limits.copy_max_segment_bytes.whole_sectors());
+    let border = limits.zones.map_or(room, |zones| zones.size - Sectors(rest.destination.0 % zones.size.0));
+    let most = room.min(limits.copy_max_segment_bytes.whole_sectors()).min(border);
     if rest.source.len <= most {
         return rest.source.len;
     }
@@ -107,6 +112,7 @@ fn part(rest: &CopySegment, limits: &Limits, room: Sectors) -> Sectors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use emulation::zone::ZoneGeometry;
 
     const VOLUME: VolumeId = VolumeId(3);
 
@@ -124,7 +130,7 @@ mod tests {
 
     /// Every byte of the segments is copied once, in order, within the limits.
     fn check(limits: &Limits, asked: &[CopySegment]) -> Vec<Piece> {
-        let pieces = split(VOLUME, limits, asked.to_vec()).unwrap();
+        let pieces = split(VOLUME, limits, asked.to_vec(), false).unwrap();
         let mut parts = pieces.iter().flat_map(|piece| piece.command.segments.iter().zip(&piece.origins));
         for (index, segment) in (0u32..).zip(asked) {
             let mut done = Sectors(0);
@@ -177,8 +183,31 @@ mod tests {
         assert_eq!(before.len(), 1);
         let lower = limits(Bytes::mib(1), Bytes::kib(512), 1);
         let whole = check(&lower, &asked);
-        assert_eq!(again(&lower, before[0].clone()), whole);
-        assert_eq!(again(&lower, whole[9].clone()), [whole[9].clone()], "what fits stays as it is");
+        assert_eq!(again(&lower, before[0].clone(), false), whole);
+        assert_eq!(again(&lower, whole[9].clone(), false), [whole[9].clone()], "what fits stays as it is");
+    }
+
+    #[test]
+    fn parts_end_at_the_ends_of_zones() {
+        let mut limits = limits(Bytes::mib(128), Bytes::mib(16), 128);
+        limits.zones = Some(ZoneGeometry::new(Bytes::mib(4).whole_sectors()));
+        let pieces = check(&limits, &[bytes(0, 9 << 20, 1 << 30), bytes(0, 3 << 20, (2 << 30) + (2 << 20))]);
+        let lengths = |piece: &Piece| -> Vec<u64> {
+            piece.command.segments.iter().map(|segment| segment.source.len.bytes().0 >> 20).collect()
+        };
+        assert_eq!(pieces.iter().map(lengths).collect::<Vec<_>>(), [[4, 4, 1, 2, 1]]);
+    }
+
+    #[test]
+    fn every_part_of_an_append_names_the_zone() {
+        let limits = limits(Bytes::mib(1), Bytes::kib(256), 2);
+        let zone = 1 << 30;
+        let asked = vec![bytes(0, 1 << 20, zone), bytes(4 << 20, 512, zone)];
+        let pieces = split(VOLUME, &limits, asked, true).unwrap();
+        let parts: Vec<_> = pieces.iter().flat_map(|piece| piece.command.segments.clone()).collect();
+        assert!(parts.iter().all(|part| part.destination.bytes().0 == zone), "{parts:?}");
+        let sources: Vec<u64> = parts.iter().map(|part| part.source.start.bytes().0 >> 10).collect();
+        assert_eq!(sources, [0, 256, 512, 768, 4096]);
     }
 
     #[test]
@@ -198,7 +227,7 @@ mod tests {
             vec![bytes(0, 512, 0)],
             vec![bytes(0, 4096, 1 << 20), bytes(8192, 4096, (1 << 20) + 512)],
         ] {
-            assert_eq!(split(VOLUME, &limits, overlapping).unwrap_err().code, "copy-overlap");
+            assert_eq!(split(VOLUME, &limits, overlapping, false).unwrap_err().code, "copy-overlap");
         }
         check(&limits, &[bytes(0, 2 << 20, 2 << 20)]);
     }

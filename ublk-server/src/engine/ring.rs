@@ -25,8 +25,9 @@ pub(crate) struct QueueCommand {
     pub(crate) tag: u16,
     /// The result of the request that the command answers.
     pub(crate) result: i32,
-    /// The bytes that a failed copy did all the same; 0 without user copy.
-    pub(crate) copied: u64,
+    /// What the driver takes beside the result, with user copy only: the bytes that a failed copy did all the same, or where
+    /// an append went, in sectors of 512 bytes; else 0.
+    pub(crate) beside: u64,
 }
 
 /// File I/O of a plan's step.
@@ -135,7 +136,8 @@ impl Ring {
         let tag = usize::from(command.tag);
         assert!(!self.fetching[tag], "tag {tag} is answered once");
         self.fetching[tag] = true;
-        let address = self.buffers.get(tag).map_or(command.copied, |buffer| buffer.bytes().as_ptr() as u64);
+        // The driver has both in one place: without user copy each tag has a buffer, and nothing is said beside.
+        let address = self.buffers.get(tag).map_or(command.beside, |buffer| buffer.bytes().as_ptr() as u64);
         let mut bytes = [0; 16];
         bytes[0..2].copy_from_slice(&command.queue.to_ne_bytes());
         bytes[2..4].copy_from_slice(&command.tag.to_ne_bytes());

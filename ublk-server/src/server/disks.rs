@@ -5,7 +5,7 @@ use super::durable::Durable;
 use super::nvme::NvmeDoor;
 use super::pool::{self, Parts};
 use crate::config::{CacheMode, DiskConfig, PoolConfig, PoolType};
-use crate::control::api::{ApiError, Disk, LimitsPatch, LimitsView, PoolView, Stats};
+use crate::control::api::{ApiError, Disk, GeometryView, LimitsPatch, LimitsView, PoolView, Stats};
 use crate::control::jobs::Jobs;
 use crate::engine::Engine;
 use crate::state::{DiskRecord, Process, State, StateError};
@@ -425,6 +425,15 @@ impl Server {
             pid: std::process::id(),
             queue_tids: entry.ublk.as_ref().map(UblkDisk::queue_tids).unwrap_or_default(),
             nvme: self.nvme.view(entry.volume),
+            zones: limits.zones.map(|zones| GeometryView {
+                count: zones.zones(limits.capacity),
+                size: zones.size.bytes().0,
+                capacity: zones.capacity.bytes().0,
+                conventional: zones.conventional,
+                max_open: zones.max_open,
+                max_active: zones.max_active,
+                max_append: zones.max_append.bytes().0,
+            }),
             limits: limits_view(&limits),
             config: DiskConfig {
                 id: entry.id,

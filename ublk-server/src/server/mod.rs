@@ -8,6 +8,7 @@ mod pool;
 mod run;
 mod spawn;
 
+pub(crate) use disks::Found;
 pub use disks::Server;
 use disks::state_error;
 pub(crate) use disks::{limits_view, ublk_error};

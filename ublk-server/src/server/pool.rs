@@ -9,6 +9,7 @@ use emulation::identity::Identity;
 use emulation::mapped::{Cache, Mapped, MappedConfig};
 use emulation::redo::NoLog;
 use emulation::{BlockDevice, Bytes, Pool, Sectors};
+use zoned::Zoned;
 
 /// Address space of the store beyond the cap, for the new blocks of live plans: a plan has at most 1 MiB of them.
 pub(super) const LIVE_MAX: Bytes = Bytes::gib(64);
@@ -35,7 +36,8 @@ pub(super) fn build(config: &PoolConfig, disk: &DiskConfig, recover: bool) -> Re
         }
         PoolType::Ram => {
             let mapped = mapped_config(config);
-            (Box::new(Mapped::new(mapped)), Store::ram(mapped.physical).map_err(failed)?, DEFAULT_SIZE)
+            let store = Store::ram(mapped.physical).map_err(failed)?;
+            (Box::new(Zoned::new(Box::new(Mapped::new(mapped)), !volatile)), store, DEFAULT_SIZE)
         }
         PoolType::Null => (Box::new(Identity::new(volatile)), Store::Null, DEFAULT_SIZE),
         PoolType::Loop => {

@@ -1,5 +1,7 @@
 //! A descriptor of the driver as a request of the pool, and an answer as the driver's result. Pure.
 
+use emulation::request::ZoneAction;
+use emulation::zone::REPORT_ENTRY;
 use emulation::{BlkStatus, Completion, Flags, Op, Sector, SectorRange, Sectors};
 use libublk::sys;
 
@@ -8,9 +10,9 @@ use libublk::sys;
 pub struct Descriptor {
     /// Operation in the low byte, `UBLK_IO_F_*` above it, each at its own bit.
     pub op_flags: u32,
-    /// Length in 512-byte sectors.
+    /// Length in 512-byte sectors; of a report the number of zones.
     pub nr_sectors: u32,
-    /// First sector.
+    /// First sector, of the zone for an action and an append.
     pub start_sector: u64,
 }
 
@@ -25,7 +27,8 @@ pub struct Decoded {
     pub whole: i32,
 }
 
-/// Understands a descriptor. `max_io` is the most sectors of a read or write that the device was made with.
+/// Understands a descriptor. `max_io` is the most sectors of a read or write that the device was made with. The driver
+/// sends actions, appends and reports to zoned devices only.
 ///
 /// # Errors
 /// The status to answer with.
@@ -48,6 +51,10 @@ pub fn decode(descriptor: Descriptor, max_io: Sectors) -> Result<Decoded, BlkSta
         let whole = i32::try_from(range.len.bytes().0).map_err(|_| BlkStatus::Inval)?;
         Ok((range, whole))
     };
+    let manage = |action| {
+        let op = Op::ZoneMgmt { zone: Sector(descriptor.start_sector), action };
+        Decoded { op, flags, whole: 0 }
+    };
     match descriptor.op_flags & 0xff {
         sys::UBLK_IO_OP_READ => data().map(|(range, whole)| Decoded { op: Op::Read(range), flags, whole }),
         sys::UBLK_IO_OP_WRITE => data().map(|(range, whole)| Decoded { op: Op::Write(range), flags, whole }),
@@ -58,6 +65,26 @@ pub fn decode(descriptor: Descriptor, max_io: Sectors) -> Result<Decoded, BlkSta
                 flags = flags | Flags::NOUNMAP;
             }
             Ok(Decoded { op: Op::WriteZeroes(range()?), flags, whole: 0 })
+        }
+        sys::UBLK_IO_OP_ZONE_APPEND => data().map(|(range, whole)| {
+            let flags = flags | Flags::APPEND;
+            Decoded { op: Op::Write(range), flags, whole }
+        }),
+        sys::UBLK_IO_OP_ZONE_OPEN => Ok(manage(ZoneAction::Open)),
+        sys::UBLK_IO_OP_ZONE_CLOSE => Ok(manage(ZoneAction::Close)),
+        sys::UBLK_IO_OP_ZONE_FINISH => Ok(manage(ZoneAction::Finish)),
+        sys::UBLK_IO_OP_ZONE_RESET => Ok(manage(ZoneAction::Reset)),
+        sys::UBLK_IO_OP_ZONE_RESET_ALL => Ok(Decoded { op: Op::ZoneResetAll, flags, whole: 0 }),
+        sys::UBLK_IO_OP_REPORT_ZONES => {
+            let max = descriptor.nr_sectors;
+            // The driver's buffer is as long as the report that it asks for.
+            let bytes = u64::from(max) * REPORT_ENTRY.0;
+            if bytes > max_io.bytes().0 {
+                return Err(BlkStatus::Inval);
+            }
+            let whole = i32::try_from(bytes).map_err(|_| BlkStatus::Inval)?;
+            let op = Op::ReportZones { from: Sector(descriptor.start_sector), max };
+            Ok(Decoded { op, flags: Flags::NONE, whole })
         }
         _ => Err(BlkStatus::NotSupp),
     }
@@ -99,6 +126,10 @@ mod tests {
         SectorRange { start: Sector(start), len: Sectors(len) }
     }
 
+    fn manage(action: ZoneAction) -> Op {
+        Op::ZoneMgmt { zone: Sector(8), action }
+    }
+
     #[test]
     fn every_operation_is_understood() {
         let table = [
@@ -112,6 +143,14 @@ mod tests {
             (5 | NOUNMAP, Op::WriteZeroes(range(8, 16)), Flags::NOUNMAP, 0),
             (5 | NOUNMAP | FUA, Op::WriteZeroes(range(8, 16)), Flags::NOUNMAP | Flags::FUA, 0),
             (2, Op::Flush, Flags::NONE, 0),
+            (13, Op::Write(range(8, 16)), Flags::APPEND, 8192),
+            (13 | FUA | OTHER, Op::Write(range(8, 16)), Flags::APPEND | Flags::FUA, 8192),
+            (10, manage(ZoneAction::Open), Flags::NONE, 0),
+            (11, manage(ZoneAction::Close), Flags::NONE, 0),
+            (12, manage(ZoneAction::Finish), Flags::NONE, 0),
+            (14, Op::ZoneResetAll, Flags::NONE, 0),
+            (15 | OTHER, manage(ZoneAction::Reset), Flags::NONE, 0),
+            (18, Op::ReportZones { from: Sector(8), max: 16 }, Flags::NONE, 1024),
         ];
         for (op_flags, op, flags, whole) in table {
             let decoded = decode(descriptor(op_flags, 8, 16), MAX_IO);
@@ -122,7 +161,7 @@ mod tests {
 
     #[test]
     fn every_other_operation_is_not_supported() {
-        for op in (0..=255).filter(|op| ![0, 1, 2, 3, 5].contains(op)) {
+        for op in (0..=255).filter(|op| ![0, 1, 2, 3, 5, 10, 11, 12, 13, 14, 15, 18].contains(op)) {
             assert_eq!(decode(descriptor(op | FUA, 8, 16), MAX_IO), Err(BlkStatus::NotSupp), "{op}");
         }
         assert_eq!(refusal(BlkStatus::NotSupp), -libc::EOPNOTSUPP);
@@ -130,11 +169,11 @@ mod tests {
 
     #[test]
     fn sizes_are_checked() {
-        for op in [0, 1, 3, 5] {
+        for op in [0, 1, 3, 5, 13] {
             assert_eq!(decode(descriptor(op, 8, 0), MAX_IO), Err(BlkStatus::Inval), "{op}");
             assert_eq!(decode(descriptor(op, u64::MAX, 1), MAX_IO), Err(BlkStatus::OutOfRange), "{op}");
         }
-        for op in [0, 1] {
+        for op in [0, 1, 13] {
             assert!(decode(descriptor(op, 8, 2048), MAX_IO).is_ok());
             assert_eq!(decode(descriptor(op, 8, 2049), MAX_IO), Err(BlkStatus::Inval));
             assert_eq!(decode(descriptor(op, 8, u32::MAX), Sectors(u64::MAX)), Err(BlkStatus::Inval));
@@ -143,6 +182,9 @@ mod tests {
         for op in [3, 5] {
             assert!(decode(descriptor(op, 8, u32::MAX), MAX_IO).is_ok(), "no data, no limit of data");
         }
+        assert!(decode(descriptor(18, 8, 16384), MAX_IO).is_ok());
+        assert_eq!(decode(descriptor(18, 8, 16385), MAX_IO), Err(BlkStatus::Inval), "the report has to fit");
+        assert_eq!(decode(descriptor(18, 8, u32::MAX), Sectors(u64::MAX >> 16)), Err(BlkStatus::Inval));
     }
 
     #[test]

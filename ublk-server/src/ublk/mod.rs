@@ -12,6 +12,7 @@ mod error;
 pub mod native;
 mod params;
 mod queue;
+mod zones;
 
 use crate::config::RecoveryMode;
 use crate::engine::Engine;
@@ -187,6 +188,12 @@ fn new_info(
     // The driver takes copies with user copy alone.
     if user_copy && params.limits.copy_mode != CopyMode::Off {
         flags |= features & native::FEATURE;
+    }
+    if params.limits.zones.is_some() {
+        flags |= u64::from(sys::UBLK_F_ZONED);
+        if features & flags != flags {
+            return Err(UblkError::OldKernel { missing: "ZONED", since: "6.6" });
+        }
     }
     Ok(sys::ublksrv_ctrl_dev_info {
         nr_hw_queues: params.queues,

@@ -2,7 +2,7 @@
 
 use super::DiskParams;
 use super::error::UblkError;
-use emulation::{Bytes, Limits};
+use emulation::{Bytes, Limits, Sectors};
 use libublk::sys;
 
 /// The longest discard or write of zeroes stays below this, so that no length of one overflows an `int`.
@@ -49,9 +49,13 @@ pub(super) fn params(disk: &DiskParams) -> sys::ublk_params {
     ] {
         attrs |= if set { attr } else { 0 };
     }
+    let zones = limits.zones;
     sys::ublk_params {
         len: size_of::<sys::ublk_params>() as u32,
-        types: sys::UBLK_PARAM_TYPE_BASIC | sys::UBLK_PARAM_TYPE_DISCARD,
+        // A zone gives its contents back by a reset, and a write of zeroes must not pass the end of a zone, which the
+        // kernel takes care of only for those that carry data: a zoned disk has neither.
+        types: sys::UBLK_PARAM_TYPE_BASIC
+            | if zones.is_some() { sys::UBLK_PARAM_TYPE_ZONED } else { sys::UBLK_PARAM_TYPE_DISCARD },
         basic: sys::ublk_param_basic {
             attrs,
             logical_bs_shift: shift(limits.logical_block.bytes()),
@@ -60,8 +64,15 @@ pub(super) fn params(disk: &DiskParams) -> sys::ublk_params {
             io_min_shift: shift(limits.map_block.bytes()),
             max_sectors: u32::try_from(limits.max_io.0).expect("checked: 32 MiB at most"),
             dev_sectors: limits.capacity.0,
+            chunk_sectors: zones.map_or(0, |zones| sectors_u32(zones.size)),
             ..Default::default()
         },
+        zoned: zones.map_or_else(Default::default, |zones| sys::ublk_param_zoned {
+            max_open_zones: zones.max_open,
+            max_active_zones: zones.max_active,
+            max_zone_append_sectors: sectors_u32(zones.max_append),
+            ..Default::default()
+        }),
         discard: sys::ublk_param_discard {
             discard_alignment: 0,
             discard_granularity: block as u32,
@@ -74,10 +85,15 @@ pub(super) fn params(disk: &DiskParams) -> sys::ublk_params {
     }
 }
 
+fn sectors_u32(sectors: Sectors) -> u32 {
+    u32::try_from(sectors.0).expect("checked: a zone has at most 1 TiB")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use emulation::{Sectors, VolumeId};
+    use emulation::VolumeId;
+    use emulation::zone::ZoneGeometry;
 
     fn disk() -> DiskParams {
         DiskParams {
@@ -115,6 +131,19 @@ mod tests {
         let mut disk = DiskParams { rotational: true, volatile_cache: false, ..disk };
         disk.limits.read_only = true;
         assert_eq!(params(&disk).basic.attrs, 1 | 2);
+    }
+
+    #[test]
+    fn a_zoned_disk() {
+        let mut disk = disk();
+        let zones = ZoneGeometry::new(Sectors(1 << 13));
+        disk.limits.zones =
+            Some(ZoneGeometry { max_open: 3, max_active: 5, max_append: Sectors(64), ..zones });
+        let params = params(&disk);
+        assert_eq!(params.types, sys::UBLK_PARAM_TYPE_BASIC | sys::UBLK_PARAM_TYPE_ZONED);
+        assert_eq!(params.basic.chunk_sectors, 1 << 13);
+        let zoned = params.zoned;
+        assert_eq!((zoned.max_open_zones, zoned.max_active_zones, zoned.max_zone_append_sectors), (3, 5, 64));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::decode::{self, Decoded, Descriptor, decode};
 use super::descriptors::Descriptors;
 use super::error::UblkError;
 use super::native;
+use super::zones;
 use crate::debug::{self, ThreadKind};
 use crate::engine::mailbox::Mailbox;
 use crate::engine::port::Port;
@@ -94,13 +95,8 @@ impl Queue {
             user_copy: self.buffer.is_none().then_some(self.device),
         };
         for tag in 0..depth {
-            ring.command(QueueCommand {
-                op: sys::UBLK_U_IO_FETCH_REQ,
-                queue: door.queue,
-                tag,
-                result: 0,
-                copied: 0,
-            });
+            let (op, queue) = (sys::UBLK_U_IO_FETCH_REQ, door.queue);
+            ring.command(QueueCommand { op, queue, tag, result: 0, beside: 0 });
         }
         let mut events = Vec::new();
         ring.enter(Wait::No, &mut events);
@@ -137,9 +133,9 @@ struct QueueDoor {
 }
 
 impl QueueDoor {
-    fn answer(&self, ring: &mut Ring, tag: u16, result: i32, copied: u64) {
+    fn answer(&self, ring: &mut Ring, tag: u16, result: i32, beside: u64) {
         let op = sys::UBLK_U_IO_COMMIT_AND_FETCH_REQ;
-        ring.command(QueueCommand { op, queue: self.queue, tag, result, copied });
+        ring.command(QueueCommand { op, queue: self.queue, tag, result, beside });
     }
 
     /// Reads the sources of a copy, and understands it.
@@ -215,11 +211,19 @@ impl Door for QueueDoor {
     fn complete(&mut self, ring: &mut Ring, id: RequestId, completion: Completion) {
         let tag = Self::tag(id);
         let whole = self.whole[usize::from(tag)];
-        let copied = match self.copies[usize::from(tag)] {
-            true => decode::copied(&completion, whole, self.logical_block),
-            false => 0,
+        let mut result = decode::encode(&completion, whole);
+        if !completion.zones.is_empty() {
+            let report = zones::report(&completion.zones);
+            if let Err(error) = self.port(ring, id).put(Sectors::ZERO, &report) {
+                result = -error.raw_os_error();
+            }
+        }
+        let beside = match (self.copies[usize::from(tag)], completion.appended_at) {
+            (true, _) => decode::copied(&completion, whole, self.logical_block),
+            (false, Some(at)) => at.0,
+            (false, None) => 0,
         };
-        self.answer(ring, tag, decode::encode(&completion, whole), copied);
+        self.answer(ring, tag, result, beside);
     }
 }
 
