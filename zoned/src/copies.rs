@@ -37,6 +37,9 @@ impl Trial<'_> {
     fn write(&mut self, zone: u32, offset: Sectors, len: Sectors) -> Result<(), BlkStatus> {
         let now = (self.zones.condition(zone), self.zones.wp(zone));
         let (condition, wp) = self.changed.get(&zone).copied().unwrap_or(now);
+        // Which one was closed to make room is not told; where none is left, this one was.
+        let closed = condition == ZoneCondition::ImpOpen && !self.resources.has_implicit();
+        let condition = if closed { ZoneCondition::Closed } else { condition };
         let (after, needs) = self.zones.admit_write((condition, wp), offset, len)?;
         match self.resources.room(needs)? {
             Room::Free => {}
@@ -200,6 +203,11 @@ impl Zoned {
             zones
                 .into_iter()
                 .flat_map(move |zones| zones.zones_of(range).map(move |zone| (zone, zones.generation(zone))))
+        };
+        #[cfg(feature = "canary")]
+        let link = &match self.canary {
+            Some(crate::Canary::StaleSource) => Link { source: None, ..*link },
+            _ => *link,
         };
         if let Some((volume, range)) = link.source {
             for (zone, life) in lives(volume, range) {

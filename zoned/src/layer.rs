@@ -7,7 +7,7 @@
 use crate::copies::Copy;
 use crate::manage::Reset;
 use crate::table::{Reservation, Zones};
-use emulation::device::name;
+use emulation::device;
 use emulation::redo::{Fill, ZoneChange};
 use emulation::zone::ZoneType;
 use emulation::{
@@ -28,6 +28,24 @@ pub enum Canary {
     OfflineReadable,
     /// A write from before a reset or a finish ends well.
     StaleWrite,
+    /// A copy goes on from a zone that was reset.
+    StaleSource,
+    /// More zones are open than may be.
+    OpenLimitIgnored,
+    /// More zones are active than may be.
+    ActiveLimitIgnored,
+    /// A failed write keeps its place.
+    PointerKept,
+    /// A failed write gives the pointer back over what was written above it.
+    GivenBackUnder,
+    /// A reset moves the pointer and keeps the contents.
+    ResetKeepsData,
+    /// An append is told the start of its zone.
+    AppendMisplaced,
+    /// A commit leaves the zones out.
+    NotCommitted,
+    /// What is finished is not recorded.
+    NotRecorded,
 }
 
 /// Zones, as a layer over a device whose failed plans change nothing.
@@ -45,6 +63,8 @@ pub struct Zoned {
     /// Something that a parked request may have waited for is over.
     pub(crate) freed: bool,
     generation: u64,
+    #[cfg(feature = "canary")]
+    pub(crate) canary: Option<Canary>,
 }
 
 /// A request below this layer that concerns zones.
@@ -82,6 +102,12 @@ impl Fate {
     }
 }
 
+/// Adds an answer behind the others, so that they stand in the order in which things happened to the zones.
+fn name(out: &mut Out, id: RequestId, next: Next) {
+    out.retain(|(named, next)| *named != id || !matches!(next, Next::Wait));
+    device::name(out, id, next);
+}
+
 impl Zoned {
     /// The layer over `inner`. `write_through`: every acknowledged change is durable, so that of a condition has to be.
     pub fn new(inner: Box<dyn BlockDevice>, write_through: bool) -> Self {
@@ -94,7 +120,15 @@ impl Zoned {
             commits_fail: false,
             freed: false,
             generation: 0,
+            #[cfg(feature = "canary")]
+            canary: None,
         }
+    }
+
+    /// The layer with a known mistake.
+    #[cfg(feature = "canary")]
+    pub fn with_canary(inner: Box<dyn BlockDevice>, canary: Canary) -> Self {
+        Self { canary: Some(canary), ..Self::new(inner, false) }
     }
 
     /// The layer over a pool that was recovered with these volumes. `zones`: the zones of the durable image, then the
@@ -133,6 +167,10 @@ impl Zoned {
     /// Writes down what is to be kept of a zone, if that is something new.
     pub(crate) fn record(&mut self, cx: &mut Cx<'_>, volume: VolumeId, zone: u32) {
         if let Some(change) = self.zones_mut(volume).and_then(|zones| zones.record(zone)) {
+            #[cfg(feature = "canary")]
+            if self.canary == Some(Canary::NotRecorded) {
+                return;
+            }
             cx.log.append_zone(&change);
         }
     }
@@ -147,6 +185,10 @@ impl Zoned {
         let zones = limits.and_then(|limits| Some((limits.zones?, limits.capacity)));
         self.volumes[volume.index()] =
             zones.map(|(geometry, sectors)| Zones::new(volume, geometry, sectors, generation));
+        #[cfg(feature = "canary")]
+        if let Some(zones) = self.volumes[volume.index()].as_mut() {
+            zones.canary = self.canary;
+        }
     }
 
     /// Begins a request that is new or waited here.
@@ -286,6 +328,10 @@ impl Zoned {
     /// A plan is about to be handed out: says why it may not.
     fn planned(&mut self, plan: &mut Plan) -> Result<(), BlkStatus> {
         if plan.request.is_internal() {
+            #[cfg(feature = "canary")]
+            if self.canary == Some(Canary::NotCommitted) {
+                return Ok(());
+            }
             for step in &mut plan.steps {
                 if let Step::Commit(commit) = step {
                     commit.zones.extend(self.volumes.iter_mut().flatten().flat_map(Zones::snapshot));
@@ -331,6 +377,13 @@ impl Zoned {
                     self.settle(cx, &write.reservation, completion.bytes.whole_sectors());
                 }
                 completion.appended_at = write.appended_at.filter(|_| completion.status.is_ok());
+                #[cfg(feature = "canary")]
+                if self.canary == Some(Canary::AppendMisplaced)
+                    && let (Some(at), Some(zones)) =
+                        (&mut completion.appended_at, self.zones(write.reservation.volume))
+                {
+                    *at = zones.geometry().start_of(write.reservation.zone);
+                }
                 Fate::Done(completion)
             }
             Work::Copy(copy) => Fate::Done(self.copied(cx, copy, completion)),
@@ -346,6 +399,9 @@ impl Zoned {
 
     /// A write is over, so much of it finished.
     pub(crate) fn settle(&mut self, cx: &mut Cx<'_>, reservation: &Reservation, done: Sectors) {
+        if !self.is_fresh(reservation) {
+            return;
+        }
         if let Some(zones) = self.zones_mut(reservation.volume) {
             zones.settle(reservation, done);
             self.record(cx, reservation.volume, reservation.zone);
@@ -426,6 +482,7 @@ impl BlockDevice for Zoned {
             self.freed = true;
             name(&mut out, id, Next::Done(Completion::refused(BlkStatus::Aborted)));
         } else {
+            self.abort_reset(id);
             let answers = self.inner.abort(cx, id);
             self.route(cx, answers, &mut out);
         }

@@ -18,6 +18,8 @@ pub(crate) struct Reset {
     zones: Vec<u32>,
     /// So many of them are done.
     done: usize,
+    /// It ends before its next zone.
+    aborted: bool,
 }
 
 impl Zoned {
@@ -91,6 +93,10 @@ impl Zoned {
         let ended = if discard.status.is_ok() { zones.reset(zone) } else { Err(discard.status) };
         self.record(cx, volume, zone);
         match ended {
+            Ok(()) if reset.aborted && reset.done + 1 < reset.zones.len() => {
+                self.end_resets(&reset);
+                Fate::refused(BlkStatus::Aborted)
+            }
             Ok(()) => {
                 reset.done += 1;
                 self.next_reset(id, reset)
@@ -99,6 +105,13 @@ impl Zoned {
                 self.end_resets(&reset);
                 Fate::refused(status)
             }
+        }
+    }
+
+    /// A reset goes to no further zone.
+    pub(crate) fn abort_reset(&mut self, id: RequestId) {
+        if let Some(Work::Reset(reset)) = self.live.get_mut(&id) {
+            reset.aborted = true;
         }
     }
 
@@ -159,7 +172,7 @@ impl Zoned {
             self.zones_mut(volume).expect("a zoned volume").begin_reset(zone, generation);
         }
         let born = self.zones(volume).expect("a zoned volume").born();
-        self.next_reset(id, Reset { volume, born, zones, done: 0 })
+        self.next_reset(id, Reset { volume, born, zones, done: 0, aborted: false })
     }
 
     fn next_reset(&mut self, id: RequestId, reset: Reset) -> Fate {
@@ -170,6 +183,10 @@ impl Zoned {
         };
         let range = self.zones(volume).expect("a zoned volume").range_of(zone);
         self.live.insert(id, Work::Reset(reset));
+        #[cfg(feature = "canary")]
+        if self.canary == Some(crate::Canary::ResetKeepsData) {
+            return Fate::Below(Request { id, volume, op: Op::Flush, flags: Flags::NONE });
+        }
         Fate::Below(Request { id, volume, op: Op::Discard(range), flags: Flags::NONE })
     }
 

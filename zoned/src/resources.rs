@@ -42,6 +42,11 @@ impl Resources {
         self.open() + self.closed
     }
 
+    /// True when some zone was opened implicitly and is open.
+    pub(crate) fn has_implicit(&self) -> bool {
+        self.implicit > 0
+    }
+
     /// True when neither limit is exceeded.
     pub(crate) fn within_limits(&self) -> bool {
         self.open() <= self.max_open && self.active() <= self.max_active

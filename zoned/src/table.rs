@@ -26,7 +26,7 @@ pub(crate) struct Zones {
     dirty: BTreeSet<u32>,
     committing: BTreeSet<u32>,
     #[cfg(feature = "canary")]
-    canary: Option<crate::Canary>,
+    pub(crate) canary: Option<crate::Canary>,
 }
 
 /// A zone.
@@ -259,11 +259,18 @@ impl Zones {
         let &Reservation { zone, start, end, before, .. } = reservation;
         let capacity = self.geometry.capacity;
         let finished = start + done;
+        #[cfg(feature = "canary")]
+        let (end, finished) = match self.canary {
+            Some(crate::Canary::PointerKept) => (end, end),
+            Some(crate::Canary::GivenBackUnder) => (self.wp(zone).max(end), finished),
+            _ => (end, finished),
+        };
         let state = self.zone_mut(zone);
         if finished < end && state.wp == end {
             state.wp = finished;
             state.written = state.written.min(finished);
-            if done.is_zero() && state.condition == ZoneCondition::ImpOpen {
+            let opened = matches!(before, ZoneCondition::Empty | ZoneCondition::Closed);
+            if opened && done.is_zero() && state.condition == ZoneCondition::ImpOpen {
                 self.change(zone, before);
             }
         }
@@ -271,14 +278,13 @@ impl Zones {
         if !done.is_zero() {
             state.written = state.written.max(finished);
         }
-        let (written, untouched) = (state.written, state.wp.is_zero());
+        let untouched = state.wp.is_zero();
+        let filled = !done.is_zero() && finished == capacity;
         match state.condition {
             ZoneCondition::ImpOpen | ZoneCondition::Closed if untouched => {
                 self.change(zone, ZoneCondition::Empty);
             }
-            ZoneCondition::ImpOpen | ZoneCondition::ExpOpen | ZoneCondition::Closed
-                if written == capacity =>
-            {
+            ZoneCondition::ImpOpen | ZoneCondition::ExpOpen | ZoneCondition::Closed if filled => {
                 self.change(zone, ZoneCondition::Full);
             }
             ZoneCondition::NotWp
@@ -360,9 +366,17 @@ impl Zones {
 
     /// What is to be recorded of a zone since it was recorded last.
     pub(crate) fn record(&mut self, zone: u32) -> Option<ZoneChange> {
-        let volume = self.volume;
+        let (volume, capacity) = (self.volume, self.geometry.capacity);
         let state = self.zone_mut(zone);
         let condition = match state.condition {
+            ZoneCondition::Empty
+            | ZoneCondition::ImpOpen
+            | ZoneCondition::ExpOpen
+            | ZoneCondition::Closed
+                if state.written == capacity =>
+            {
+                ZoneCondition::Full
+            }
             ZoneCondition::Empty | ZoneCondition::ImpOpen | ZoneCondition::Closed => {
                 if state.written.is_zero() { ZoneCondition::Empty } else { ZoneCondition::Closed }
             }
@@ -428,6 +442,14 @@ impl Zones {
 
     /// Makes sure that a zone can be opened, by closing one that was opened implicitly if need be.
     fn make_room(&mut self, needs: Needs) -> Result<(), BlkStatus> {
+        #[cfg(feature = "canary")]
+        let needs = match self.canary {
+            Some(crate::Canary::OpenLimitIgnored) if self.resources.room(Needs::Open) != Ok(Room::Free) => {
+                Needs::Nothing
+            }
+            Some(crate::Canary::ActiveLimitIgnored) if needs == Needs::ActiveAndOpen => Needs::Open,
+            _ => needs,
+        };
         match self.resources.room(needs)? {
             Room::Free => {}
             Room::CloseOne => {

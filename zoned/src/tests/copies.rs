@@ -99,6 +99,14 @@ fn a_copy_opens_zones_against_the_limits() {
 }
 
 #[test]
+fn a_zone_that_a_copy_closed_to_make_room_is_opened_again_by_it() {
+    let mut disk = disk(CopyMode::Remap, |zones| zones.max_open = 1);
+    let segments = [(at(1, 0), 64, at(4, 0)), (at(2, 0), 32, at(4, 64)), (at(1, 0), 8, at(3, 64))];
+    assert_eq!(disk.copy(Flags::NONE, &segments).status, BlkStatus::Ok);
+    assert_eq!((disk.zone(3), disk.zone(4)), ((ImpOpen, 72), (Full, SIZE)));
+}
+
+#[test]
 fn an_appended_copy_is_told_where_it_went() {
     for mode in MODES {
         let mut disk = disk(mode, |_| {});

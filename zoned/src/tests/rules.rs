@@ -180,6 +180,29 @@ fn zeroes_are_written_like_data_and_keep_their_finished_part() {
 }
 
 #[test]
+fn a_zone_is_full_when_the_write_to_its_end_is_done() {
+    let mut disk = Disk::new(|zones| (zones.max_open, zones.max_active) = (1, 1));
+    let first = disk.begin(Op::Write(range(at(1, 0), 80)), Flags::NONE, 1);
+    let last = disk.begin(Op::WriteZeroes(range(at(1, 80), 16)), Flags::NOUNMAP, 0);
+    disk.step(first, None);
+    assert_eq!(disk.zone(1), (ImpOpen, CAPACITY), "it is among the open zones yet");
+    assert!(disk.end(last).status.is_ok());
+    assert_eq!(disk.zone(1), (Full, SIZE));
+}
+
+#[test]
+fn an_aborted_reset_of_all_goes_to_no_further_zone() {
+    let mut disk = Disk::new(|_| {});
+    disk.write(at(1, 0), 8, 1);
+    disk.write(at(2, 0), 8, 1);
+    let all = disk.begin(Op::ZoneResetAll, Flags::NONE, 0);
+    let out = disk.pool.abort(Instant::ORIGIN, all);
+    disk.take(out);
+    assert_eq!(disk.end(all).status, BlkStatus::Aborted);
+    assert_eq!(disk.conditions(1..3), [Empty, ImpOpen]);
+}
+
+#[test]
 fn an_append_is_told_where_it_went() {
     let mut disk = Disk::new(|_| {});
     let first = disk.begin(Op::Write(range(at(1, 0), 8)), Flags::APPEND, 100);
