@@ -82,8 +82,8 @@ pub enum Order {
 pub struct ZoneProbe {
     /// Its first byte.
     pub start: u64,
-    /// A block of it below the write pointer: the disk takes no write there.
-    pub written: u64,
+    /// The first byte of a block of it that is not at the write pointer: the disk takes no write there.
+    pub place: u64,
 }
 
 /// A change of zones that the kernel has to know of.

@@ -6,6 +6,9 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/disk.sh"
 
+# Past the page cache, which would write whole pages, and below the pointer where that is inside of one.
+put() { dd if="$1" of="$disk" bs=64k oflag=direct,seek_bytes seek="$2" conv=notrunc,nocreat status=none; }
+
 kib=1024 mib=$((1 << 20))
 zone=$((4 * mib))
 

@@ -1,4 +1,5 @@
 # limit: 600
+# long: yes
 # needs: mkfs.f2fs fsck.f2fs mkfs.btrfs btrfs diff
 # File systems for zoned disks live on one: they keep a tree of files over a new mount, delete and write until zones
 # are used again, and their checkers find nothing. btrfs writes its data by zone append.

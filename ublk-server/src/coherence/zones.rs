@@ -52,9 +52,8 @@ pub(super) fn resync(
     let block = usize::try_from(block).map_err(io::Error::other)?;
     let zeroes = Buffer::zeroed(block);
     for zone in zones {
-        if file.write_at(zeroes.bytes(), zone.written).is_ok() {
-            let why =
-                format!("{}: a write below a write pointer was taken, at {}", path.display(), zone.written);
+        if file.write_at(zeroes.bytes(), zone.place).is_ok() {
+            let why = format!("{}: a write off a write pointer was taken, at {}", path.display(), zone.place);
             return Err(io::Error::other(why));
         }
         report(&file, zone.start).map_err(|error| named(&path, "report a zone", error))?;
@@ -125,7 +124,7 @@ mod tests {
     fn what_is_no_zoned_disk_is_an_error() {
         let range = DiskRange { disk: 1 << 30, offset: 0, length: 512 };
         assert_eq!(manage(ZoneIoctl::Reset, range).unwrap_err().kind(), io::ErrorKind::NotFound);
-        let probe = ZoneProbe { start: 0, written: 0 };
+        let probe = ZoneProbe { start: 0, place: 0 };
         assert!(resync(1 << 30, 512, &[probe], &mut || Ok(())).is_err());
     }
 }

@@ -91,8 +91,9 @@ pub(crate) async fn resync(
     Ok((!zones.is_empty()).then_some(Order::Resync { disk, block, zones }))
 }
 
-/// A place in a zone that the disk takes no write at: just below the pointer, or in a full zone. An empty zone has none;
-/// nothing was copied to it.
+/// A place in a zone that neither the disk nor the kernel takes a write at: a block beyond the pointer, behind which the
+/// kernel's own one lies. Where that would pass the end of the zone, just below the pointer: that may be where the kernel
+/// would write, but then there is at most one block left for it. An empty zone has none; nothing was copied to it.
 fn probe(zone: &ZoneDescriptor, block: Sectors) -> Option<ZoneProbe> {
     let end = match zone.condition {
         ZoneCondition::Full => zone.start + zone.capacity,
@@ -101,8 +102,10 @@ fn probe(zone: &ZoneDescriptor, block: Sectors) -> Option<ZoneProbe> {
             zone.start
         }
     };
-    let written = Sector(end.0.checked_sub(block.0)?);
-    (written >= zone.start).then_some(ZoneProbe { start: zone.start.bytes().0, written: written.bytes().0 })
+    let below = Sector(end.0.checked_sub(block.0)?);
+    let beyond = end + block;
+    let place = if beyond + block <= zone.start + zone.capacity { beyond } else { below };
+    (below >= zone.start).then_some(ZoneProbe { start: zone.start.bytes().0, place: place.bytes().0 })
 }
 
 fn geometry(name: &str, limits: &Limits) -> Result<ZoneGeometry, ApiError> {
@@ -231,10 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_lies_below_the_pointer() {
-        let at = |zone: ZoneDescriptor| probe(&zone, Sectors(8)).map(|probe| probe.written / 512);
-        assert_eq!(at(zone(ZoneCondition::ImpOpen, 2056)), Some(2048));
-        assert_eq!(at(zone(ZoneCondition::Closed, 3000)), Some(2992));
+    fn the_probe_lies_off_the_pointer() {
+        let at = |zone: ZoneDescriptor| probe(&zone, Sectors(8)).map(|probe| probe.place / 512);
+        assert_eq!(at(zone(ZoneCondition::ImpOpen, 2056)), Some(2064));
+        assert_eq!(at(zone(ZoneCondition::Closed, 3056)), Some(3064));
+        assert_eq!(at(zone(ZoneCondition::Closed, 3064)), Some(3056), "beyond is the end of the zone");
         assert_eq!(at(zone(ZoneCondition::Full, 4096)), Some(3064));
         assert_eq!(at(zone(ZoneCondition::ExpOpen, 2048)), None, "nothing is written");
         for condition in
