@@ -17,6 +17,7 @@ mod nodes;
 mod sys;
 mod zones;
 
+pub(crate) use helper::ask;
 pub use helper::{HelperError, run};
 use nodes::{Node, NodeRange, merge, nodes_of, touched};
 pub(crate) use sys::cached_pages;

@@ -52,6 +52,14 @@ pub fn run(order: &Order) -> Result<Report, HelperError> {
     Helper::start().map_err(HelperError::Process)?.obey(order)
 }
 
+/// The same, on a thread that may wait.
+///
+/// # Errors
+/// See [`HelperError`].
+pub(crate) async fn ask(order: Order) -> Result<Report, HelperError> {
+    tokio::task::spawn_blocking(move || run(&order)).await.expect("a panic ends the process")
+}
+
 impl Helper {
     fn start() -> io::Result<Self> {
         let mut child = Command::new("/proc/self/exe")

@@ -222,8 +222,7 @@ fn prepare(server: &Server, key: &str, request: &CopyRequest) -> Result<Task, Ap
         return Err(ApiError::bad_request("no segments: nothing to copy"));
     }
     if request.append && limits.zones.is_none() {
-        let error = ApiError::new(409, "not-zoned", "an append goes to a zone, and the disk is not zoned");
-        return Err(error.hint("a disk made with `ublk add --zoned` is"));
+        return Err(zones::not_zoned("an append goes to a zone, and the disk is not zoned"));
     }
     let mut segments = Vec::with_capacity(request.segments.len());
     let (mut sources, mut destinations) = (Vec::new(), Vec::new());
@@ -364,8 +363,7 @@ fn written(running: &Running, task: &Task) -> Vec<SectorRange> {
 
 /// Has the helper do something, on a thread that may wait.
 async fn help(order: Order) -> Result<Report, End> {
-    let report = tokio::task::spawn_blocking(move || coherence::run(&order)).await;
-    let report = report.expect("a panic ends the process");
+    let report = coherence::ask(order).await;
     Ok(report.map_err(|error| ApiError::from_lines(500, "coherence", &error.to_string()))?)
 }
 

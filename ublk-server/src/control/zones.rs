@@ -109,10 +109,12 @@ fn probe(zone: &ZoneDescriptor, block: Sectors) -> Option<ZoneProbe> {
 }
 
 fn geometry(name: &str, limits: &Limits) -> Result<ZoneGeometry, ApiError> {
-    limits.zones.ok_or_else(|| {
-        ApiError::new(409, "not-zoned", format!("disk {name} is not zoned"))
-            .hint("a disk made with `ublk add --zoned` is")
-    })
+    limits.zones.ok_or_else(|| not_zoned(format!("disk {name} is not zoned")))
+}
+
+/// The error of what only a zoned disk does.
+pub(crate) fn not_zoned(why: impl Into<String>) -> ApiError {
+    ApiError::new(409, "not-zoned", why).hint("a disk made with `ublk add --zoned` is")
 }
 
 /// The first sectors of the zones that a request names.
@@ -141,8 +143,7 @@ fn fail(server: &Server, volume: VolumeId, starts: &[Sector], failure: ZoneFailu
 }
 
 async fn by_ioctl(order: Order) -> Result<Empty, ApiError> {
-    let report = tokio::task::spawn_blocking(move || coherence::run(&order)).await;
-    let report = report.expect("a panic ends the process").map_err(|error| match error {
+    let report = coherence::ask(order).await.map_err(|error| match error {
         HelperError::Failed(why) => ApiError::new(422, "zone-action", why)
             .hint("`ublk zone report` shows the conditions, dmesg the zone that failed"),
         HelperError::Process(_) | HelperError::Silent => {
