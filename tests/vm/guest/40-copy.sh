@@ -4,25 +4,8 @@
 # was, and the ledger says exactly what moved where.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/disk.sh"
+. "$(dirname "$0")/model.sh"
 
-kib=1024 mib=$((1 << 20)) size=$((16 << 20))
-random "$work/random" "$size"
-
-# The model is what the disk has to hold, kept by dd alone.
-# copied SOURCE LENGTH DESTINATION [FROM]: the same in the model, out of another one if given.
-copied() {
-	cp "${4:-$work/model}" "$work/source"
-	dd if="$work/source" of="$work/model" bs=64k conv=notrunc status=none \
-		iflag=skip_bytes,count_bytes oflag=seek_bytes skip="$1" count="$2" seek="$3"
-}
-# fresh: the disk and its model hold the random bytes, and nothing has been counted.
-fresh() {
-	cp "$work/random" "$work/model"
-	put "$work/model" 0
-	udevadm settle -t 20
-	ublk stats -n "$id" --reset >"$work/stats"
-}
-as_model() { holds "$work/model" 0; }
 # copy ARGUMENT...: on $id, bounded.
 copy() { timeout 90 ublk copy -n "$id" "$@" >"$work/copy.log" 2>&1 || { cat "$work/copy.log"; return 1; }; }
 # moved WHAT NAME=BYTES...: the ledger has just these counters of copies, all others are 0.

@@ -13,23 +13,7 @@ if ! grep -q -P '^\tCOPY ' "$work/features"; then
 fi
 equal "features name the doors" "$(sed -n 's/^copy doors: //p' "$work/features")" "api native"
 
-kib=1024 mib=$((1 << 20)) size=$((16 << 20))
-random "$work/random" "$size"
-
-# copied SOURCE LENGTH DESTINATION: the same in the model, which dd alone keeps.
-copied() {
-	cp "$work/model" "$work/source"
-	dd if="$work/source" of="$work/model" bs=64k conv=notrunc status=none \
-		iflag=skip_bytes,count_bytes oflag=seek_bytes skip="$1" count="$2" seek="$3"
-}
-fresh() {
-	cp "$work/random" "$work/model"
-	put "$work/model" 0
-	udevadm settle -t 20
-	ublk stats -n "$id" --reset >"$work/stats"
-}
-# The whole disk: the sources as they were, the destination with what they held before, nothing else changed.
-as_model() { holds "$work/model" 0; }
+. "$(dirname "$0")/model.sh"
 # gather: the bytes of 300 sources, one in every 4 KiB, of one to eight sectors.
 gather() {
 	python3 -c 'import sys
