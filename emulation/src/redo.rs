@@ -91,7 +91,7 @@ pub enum Fill {
 }
 
 /// Where changes are recorded in the order in which they take effect, before a block that they free can be
-/// allocated again.
+/// allocated again. A log that a recovered pool is given holds no record up to [`Image::sequence`].
 pub trait RedoLog: Debug + Send {
     /// Records a change and gives its number. The caller has kept within [`RedoLog::room`].
     fn append(&mut self, change: &MapChange) -> u64;

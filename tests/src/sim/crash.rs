@@ -5,6 +5,7 @@ use super::log::SimLog;
 use super::run::Image;
 use super::store::Buffers;
 use super::world::World;
+use emulation::redo::RedoLog;
 use emulation::{
     BlkStatus, IoResult, Next, Op, Request, RequestId, Sector, SectorRange, Sectors, Step, VolumeId,
 };
@@ -69,9 +70,12 @@ impl World<'_> {
         self.end_commit()?;
         let mut image = self.image();
         if let Some(names) = &mut self.names {
-            let records = self.log.records();
-            names.check_replay(&records)?;
+            names.check_replay(&self.log.records())?;
             (image.entries, image.sequence) = names.kill();
+            // Whoever opens a log again begins it behind the image: a full log of records that the image has
+            // would be waited for in vain, as no commit drops them.
+            self.log.committed(image.sequence);
+            let records = self.log.records();
             let later = records.kept.iter().filter(|(number, _)| *number > image.sequence);
             image.records = later.cloned().collect();
         }
