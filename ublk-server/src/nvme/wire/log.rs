@@ -219,8 +219,9 @@ pub const ADRFAM_IPV4: u8 = 1;
 pub const ADRFAM_IPV6: u8 = 2;
 /// A subsystem with namespaces.
 pub const SUBTYPE_NVM: u8 = 2;
-/// Transport requirements: a secure channel is not required, flow control may be disabled.
-pub const TREQ: u8 = 2 | 1 << 2;
+/// Transport requirements: of a secure channel nothing is said, flow control may be disabled. Said to be not required,
+/// one is asked for all the same by libnvme 1.3, whose `connect-all` then fails for want of a key.
+pub const TREQ: u8 = 1 << 2;
 
 #[cfg(test)]
 mod tests {
