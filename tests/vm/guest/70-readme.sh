@@ -4,7 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 
 readme=$(dirname "$0")/../../../README.md
-at_exit 'ublk del -n tour --force >/dev/null 2>&1'
+at_exit 'ublk del -n tour --force >/dev/null 2>&1; ublk del -n target --force >/dev/null 2>&1'
+at_exit 'timeout 60 nvme disconnect-all >/dev/null 2>&1'
 
 # Numbers differ from run to run, as do the disk's number and the times.
 plain() { sed -E 's/[0-9]+(\.[0-9]+)?/N/g'; }
@@ -14,11 +15,20 @@ commands=0 number=0 command=''
 finish() {
 	[ -n "$command" ] || return 0
 	number=$((number + 1))
-	timeout 100 bash -c "$command" >"$work/got" 2>&1
+	case $command in
+	disk=*)
+		# What follows names the disk by it.
+		disk=$(timeout 100 bash -c "$command; printf %s \"\$disk\"" 2>"$work/got")
+		export disk
+		[ -b "$disk" ]
+		;;
+	*) timeout 100 bash -c "$command" >"$work/got" 2>&1 ;;
+	esac
 	local status=$?
 	if [ "$status" != 0 ]; then
 		note "$(cat "$work/got")"
-		not_ok "$command"
+		# The commands build on each other: the next may write to a file where a disk should be.
+		bail "$command"
 	elif [ -s "$work/want" ] && [ "$(plain <"$work/want")" != "$(plain <"$work/got")" ]; then
 		note "wanted: $(cat "$work/want")"
 		note "got: $(cat "$work/got")"

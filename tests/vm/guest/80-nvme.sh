@@ -84,7 +84,8 @@ check "discover at the port of the subsystem too" sh -c 'echo "$1" | grep -q "tr
 
 connect || bail "the host connects" dmesg
 ok "the host connects"
-within 30 namespace 2 || bail "the host finds both namespaces" dmesg
+both() { namespace 1 && namespace 2; }
+within 30 both || bail "the host finds both namespaces" dmesg
 ok "the host finds both namespaces"
 ns=$(namespace 1) ns2=$(namespace 2)
 note "controller $ctrl, namespaces $ns and $ns2"
