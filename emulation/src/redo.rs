@@ -77,6 +77,10 @@ pub struct Image {
     /// The later records with their numbers, in order; none after the host went down, as the data that they name may
     /// be lost.
     pub records: Vec<(u64, MapChange)>,
+    /// The zones of the volumes as the last commit made them durable; one that is not named is empty.
+    pub zones: Vec<ZoneChange>,
+    /// The later records of zones with their numbers, in order; none after the host went down.
+    pub zone_records: Vec<(u64, ZoneChange)>,
 }
 
 /// How full a redo log is.

@@ -4,14 +4,16 @@
 //!
 //! Built with `--features canary` only.
 
-use emulation::BlockDevice;
 use emulation::emulated::Emulated;
 use emulation::mapped::{Canary, Mapped};
+use emulation::zone::ZoneGeometry;
+use emulation::{BlockDevice, Sectors};
 use tests::sim::options::{Copies, Grain, Operations, Options, Stack};
 use tests::sim::prng::Ratio;
 use tests::sim::relation::{Pair, Relation};
-use tests::sim::run::{Rig, run};
+use tests::sim::run::{self, Image, Rig, run};
 use tests::sim::wrong::{self, Wrong};
+use zoned::Zoned;
 
 /// Seeds tried from that of the row on.
 const SEEDS_MAX: u64 = 40;
@@ -19,6 +21,9 @@ const SEEDS_MAX: u64 = 40;
 enum Mistake {
     Outside(Wrong),
     Inside(Canary),
+    /// The same with zones.
+    Around(Wrong),
+    Zones(zoned::Canary),
 }
 
 struct Row {
@@ -43,7 +48,8 @@ const fn row(
     Row { rule, mistake, tune, seed, says }
 }
 
-use Mistake::{Inside, Outside};
+use Mistake::{Around, Inside, Outside, Zones};
+use zoned::Canary as Zone;
 
 /// One test for each mistake, with a row for each way in which it has to be found.
 macro_rules! canaries {
@@ -142,7 +148,105 @@ canaries! {
         "discarded sectors read as zeroes", Outside(Wrong::DiscardIgnored), plain, 1, "allowed";
 }
 
+#[rustfmt::skip]
+canaries! {
+    zone_action_ignored:
+        "7.1 actions change the condition", Around(Wrong::FinishIgnored), zones, 1, "is said to be";
+    off_pointer:
+        "7.2 a write begins at the pointer", Zones(Zone::OffPointer), zones, 1, "had to be refused";
+    beyond_capacity:
+        "7.2 a write ends within the capacity", Zones(Zone::BeyondCapacity), zones, 1, "had to be refused";
+    append_misplaced:
+        "7.3 an append is told where it went", Zones(Zone::AppendMisplaced), zone_writes, 1, "it was appended at";
+        "7.15 so is an appended copy", Zones(Zone::AppendMisplaced), zone_copies, 1, "it was appended at";
+    open_limit_ignored:
+        "7.4 the open limit holds", Zones(Zone::OpenLimitIgnored), zone_writes, 1, "is said to be";
+    active_limit_ignored:
+        "7.4 the active limit holds", Zones(Zone::ActiveLimitIgnored), zone_writes, 1, "had to be refused";
+    closes_newest:
+        "7.4 the zone that was opened first gives way", Zones(Zone::ClosesNewest), zone_writes, 1, "is said to be";
+    zone_status_lost:
+        "7.5 each refusal has its reason", Around(Wrong::ZoneStatusLost), zones, 1, "for another reason";
+    pointer_kept:
+        "7.6 a failed write gives the pointer back", Zones(Zone::PointerKept), zone_writes, 1, "is said to be";
+    given_back_under:
+        "7.6 and not under what stands", Zones(Zone::GivenBackUnder), zone_writes, 1, "is said to be";
+    offline_readable:
+        "7.7 an offline zone is not read", Zones(Zone::OfflineReadable), failing_zones, 1, "had to be refused";
+    stale_write:
+        "7.8 a write of another life fails", Zones(Zone::StaleWrite), zone_writes, 1, "another life";
+    reset_keeps_data:
+        "7.9 the contents go before the pointer", Zones(Zone::ResetKeepsData), zones_blind, 1, "allowed";
+    reset_unawaited:
+        "7.9 changes wait for a reset", Zones(Zone::ResetUnawaited), zone_writes, 1, "resetting";
+    reset_all_short:
+        "7.10 a reset of all resets all", Around(Wrong::ResetAllShort), zones, 1, "is said to be";
+    reset_keeps_blocks:
+        "7.11 a reset gives the blocks back", Zones(Zone::ResetKeepsBlocks), zone_writes, 1, "are mapped";
+    report_short:
+        "7.12 a report has every zone", Around(Wrong::ReportShort), zones, 1, "a report of";
+    copy_untried:
+        "7.13 a copy that does not fit is refused whole", Zones(Zone::CopyUntried), zone_copies, 1, "refused";
+    stale_source:
+        "7.14 a source that is reset ends the copy", Zones(Zone::StaleSource), zone_copies, 1, "another life";
+    zones_not_committed:
+        "7.16 a flush makes the pointers durable", Zones(Zone::NotCommitted), zones_crash, 1, "was made durable";
+    zones_not_recorded:
+        "7.16 after a server's death the zones are there", Zones(Zone::NotRecorded), zones_killed, 1, "replay gives";
+    zones_forgotten:
+        "7.16 after a crash the durable zones are there", Around(Wrong::ZonesForgotten), zones_crash, 1, "after a crash";
+}
+
 fn anything(_: &mut Options) {}
+
+/// Zones of four blocks.
+fn zones(options: &mut Options) {
+    plain(options);
+    options.zones = ZoneGeometry::new(Sectors(32));
+    options.ops =
+        Operations { read: 30, write: 40, flush: 2, discard: 1, write_zeroes: 5, copy: 10, zone: 15 };
+    options.segments = 4;
+    options.narrow = Ratio::NEVER;
+    options.fast_only = Ratio::NEVER;
+    options.modes = [1, 1, 0, 0];
+    options.events.fail = 4;
+    options.events.fail_zone = 0;
+    (options.crash, options.kill) = (Ratio::NEVER, Ratio::NEVER);
+    options.watch = true;
+}
+
+fn zones_blind(options: &mut Options) {
+    zones(options);
+    options.blind = true;
+}
+
+fn failing_zones(options: &mut Options) {
+    zones(options);
+    options.events.fail_zone = 4;
+}
+
+fn zone_writes(options: &mut Options) {
+    zones(options);
+    options.ops = Operations { copy: 0, zone: 8, ..options.ops };
+}
+
+fn zone_copies(options: &mut Options) {
+    zones(options);
+    options.ops = Operations { write: 15, copy: 40, ..options.ops };
+}
+
+fn zones_crash(options: &mut Options) {
+    zones(options);
+    options.held_max = Some(32);
+    options.fua = Ratio::new(1, 8);
+    options.crash = Ratio::new(1, 200);
+    options.events.probe = 0;
+}
+
+fn zones_killed(options: &mut Options) {
+    zones_crash(options);
+    (options.crash, options.kill) = (Ratio::new(1, 1000), Ratio::new(1, 200));
+}
 
 /// A roomy pool of small blocks without faults.
 fn plain(options: &mut Options) {
@@ -314,13 +418,28 @@ fn rig(mistake: &Mistake) -> Rig {
             };
             Rig { build: Box::new(build), ..Rig::plain() }
         }
+        Around(wrong) => wrong::rig(wrong),
+        Zones(canary) => {
+            let build = move |options: &Options| -> Box<dyn BlockDevice> {
+                let map = Box::new(Mapped::new(options.mapped_config()));
+                Box::new(Emulated::new(Box::new(Zoned::new(map, false).with_canary(canary))))
+            };
+            let recover = move |options: &Options, image: &Image| -> Box<dyn BlockDevice> {
+                Box::new(Emulated::new(Box::new(run::zones(options, image).with_canary(canary))))
+            };
+            Rig { build: Box::new(build), recover: Box::new(recover), ..Rig::plain() }
+        }
     }
 }
 
 /// The seed that finds the mistake, and what was said.
 fn find(row: &Row) -> Result<(u64, String), String> {
     for seed in row.seed..row.seed + SEEDS_MAX {
-        let mut options = Options::draw(seed, Stack::Mapped);
+        let stack = match row.mistake {
+            Outside(_) | Inside(_) => Stack::Mapped,
+            Around(_) | Zones(_) => Stack::Zoned,
+        };
+        let mut options = Options::draw(seed, stack);
         // No rule here is about time.
         options.timed = false;
         (row.tune)(&mut options);
@@ -346,6 +465,8 @@ fn all_found(rows: &[Row]) {
         let name = match &row.mistake {
             Outside(wrong) => format!("{wrong:?}"),
             Inside(canary) => format!("{canary:?}"),
+            Around(wrong) => format!("{wrong:?}"),
+            Zones(canary) => format!("{canary:?}"),
         };
         match find(row) {
             Ok((seed, said)) => {

@@ -1,6 +1,6 @@
 //! The simulation of the pool, for as long as `SIM_SECONDS` says (20 by default) from seed `SIM_SEED` on (1 by
-//! default). `SEED=n` replays one seed with its whole log, on the stack that `SIM_STACK` names, `mapped` or
-//! `identity`.
+//! default). `SEED=n` replays one seed with its whole log, on the stack that `SIM_STACK` names, `mapped`, `zoned`
+//! or `identity`.
 
 use emulation::BlkStatus;
 use std::time::{Duration, Instant};
@@ -17,8 +17,9 @@ fn number(name: &str, default: u64) -> u64 {
 fn replay(stack: Stack) -> Option<u64> {
     let chosen = match std::env::var("SIM_STACK").as_deref() {
         Ok("identity") => Stack::Identity,
+        Ok("zoned") => Stack::Zoned,
         Ok("mapped") | Err(_) => Stack::Mapped,
-        Ok(other) => panic!("SIM_STACK={other}: neither mapped nor identity"),
+        Ok(other) => panic!("SIM_STACK={other}: none of mapped, zoned and identity"),
     };
     std::env::var("SEED").ok().filter(|_| chosen == stack).map(|_| number("SEED", 0))
 }
@@ -120,4 +121,37 @@ fn seeds_hold_in_place() {
         return;
     }
     assert!(total.overlapping * 100 >= total.operations * 30, "too few operations overlap a live one");
+}
+
+#[test]
+fn seeds_hold_with_zones() {
+    let Some(total) = seeds(Stack::Zoned, "zoned", time() / 2) else {
+        return;
+    };
+    if total.operations < ENOUGH {
+        return;
+    }
+    for status in [
+        BlkStatus::ZoneInvalidWrite,
+        BlkStatus::ZoneBoundary,
+        BlkStatus::ZoneFull,
+        BlkStatus::ZoneReadonly,
+        BlkStatus::ZoneOffline,
+        BlkStatus::ZoneTransition,
+        BlkStatus::ZoneAppend,
+        BlkStatus::ZoneOpenResource,
+        BlkStatus::ZoneActiveResource,
+        BlkStatus::CopyOverlap,
+    ] {
+        assert!(total.refusals.contains_key(&status), "nothing was refused as {status:?}");
+    }
+    for (what, count) in [
+        ("waiting", total.parked),
+        ("crashes", total.crashes),
+        ("server deaths", total.kills),
+        ("copies of 2 to 8 segments", total.segments[1]),
+    ] {
+        assert!(count > 0, "no {what} in {} operations", total.operations);
+    }
+    assert!(total.answers.contains_key(&BlkStatus::IoErr), "nothing met a zone of another life");
 }

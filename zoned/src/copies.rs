@@ -13,17 +13,29 @@ use emulation::{
     BlkStatus, Completion, CopyCommand, Cx, Flags, Link, Op, Request, RequestId, Sector, SectorRange,
     Sectors, VolumeId,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A copy that reads or writes zones, from its begin to its answer.
 #[derive(Debug)]
 pub(crate) struct Copy {
+    #[cfg(feature = "canary")]
+    volume: VolumeId,
     /// The lives that its zones lived when it began: those of the contents of its sources and of its destinations.
     sources: BTreeMap<(VolumeId, u32), u64>,
     destinations: BTreeMap<u32, u64>,
+    /// The volumes that it copies from, and whether one of them is gone.
+    volumes: BTreeSet<VolumeId>,
+    gone: bool,
     /// Where the link under way writes.
     link: Option<Reservation>,
     appended_at: Option<Sector>,
+}
+
+impl Copy {
+    /// A volume is removed: nothing more that is copied from it counts, though another may get its number.
+    pub(crate) fn lose(&mut self, volume: VolumeId) {
+        self.gone |= self.volumes.contains(&volume);
+    }
 }
 
 /// The zones as they would be after the first part of a command.
@@ -84,10 +96,19 @@ impl Zoned {
     }
 
     fn new_copy(&self, request: &Request, appended_at: Option<Sector>) -> Copy {
-        let mut copy =
-            Copy { sources: BTreeMap::new(), destinations: BTreeMap::new(), link: None, appended_at };
+        let mut copy = Copy {
+            #[cfg(feature = "canary")]
+            volume: request.volume,
+            sources: BTreeMap::new(),
+            destinations: BTreeMap::new(),
+            volumes: BTreeSet::new(),
+            gone: false,
+            link: None,
+            appended_at,
+        };
         let Op::Copy(command) = &request.op else { unreachable!("a copy") };
         for segment in &command.segments {
+            copy.volumes.insert(segment.source_volume);
             if let Some(zones) = self.zones(segment.source_volume) {
                 for zone in zones.zones_of(segment.source) {
                     let life = zones.generation(zone).expect("admitted");
@@ -111,6 +132,10 @@ impl Zoned {
             if let Some(zones) = self.zones(segment.source_volume) {
                 zones.admit_read(segment.source)?;
             }
+        }
+        #[cfg(feature = "canary")]
+        if self.canary == Some(crate::Canary::CopyUntried) && !request.flags.has(Flags::APPEND) {
+            return Ok(None);
         }
         let Some(zones) = self.zones(request.volume) else {
             // A volume without zones takes no append.
@@ -187,6 +212,8 @@ impl Zoned {
             self.settle(cx, &reservation, Sectors::ZERO);
         }
         completion.appended_at = copy.appended_at.filter(|_| completion.bytes.0 > 0);
+        #[cfg(feature = "canary")]
+        self.misplace(copy.volume, &mut completion);
         completion
     }
 
@@ -198,6 +225,9 @@ impl Zoned {
 
     /// Refuses a link whose source or destination zones are not what they were when the copy began.
     fn admit_lives(&self, copy: &Copy, link: &Link) -> Result<(), BlkStatus> {
+        if copy.gone {
+            return Err(BlkStatus::NoVolume);
+        }
         let lives = |volume: VolumeId, range: SectorRange| {
             let zones = self.zones(volume);
             zones

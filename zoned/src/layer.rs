@@ -8,7 +8,7 @@ use crate::copies::Copy;
 use crate::manage::Reset;
 use crate::table::{Reservation, Zones};
 use emulation::device;
-use emulation::redo::{Fill, ZoneChange};
+use emulation::redo::{Fill, Image, ZoneChange};
 use emulation::zone::ZoneType;
 use emulation::{
     BlkStatus, BlockDevice, Completion, Control, Cx, Flags, Instant, IoResult, Limits, Next, Op, Out, Plan,
@@ -34,12 +34,20 @@ pub enum Canary {
     OpenLimitIgnored,
     /// More zones are active than may be.
     ActiveLimitIgnored,
+    /// The zone that was opened implicitly last gives way.
+    ClosesNewest,
     /// A failed write keeps its place.
     PointerKept,
     /// A failed write gives the pointer back over what was written above it.
     GivenBackUnder,
     /// A reset moves the pointer and keeps the contents.
     ResetKeepsData,
+    /// A reset writes zeroes and keeps the blocks.
+    ResetKeepsBlocks,
+    /// What changes a zone that is being reset does not wait.
+    ResetUnawaited,
+    /// A copy is let in without a look at its zones.
+    CopyUntried,
     /// An append is told the start of its zone.
     AppendMisplaced,
     /// A commit leaves the zones out.
@@ -127,27 +135,38 @@ impl Zoned {
 
     /// The layer with a known mistake.
     #[cfg(feature = "canary")]
-    pub fn with_canary(inner: Box<dyn BlockDevice>, canary: Canary) -> Self {
-        Self { canary: Some(canary), ..Self::new(inner, false) }
+    #[must_use]
+    pub fn with_canary(mut self, canary: Canary) -> Self {
+        self.canary = Some(canary);
+        self.volumes.iter_mut().flatten().for_each(|zones| zones.canary = Some(canary));
+        self
     }
 
-    /// The layer over a pool that was recovered with these volumes. `zones`: the zones of the durable image, then the
-    /// later records in order; those that are not named are empty. After a loss of power give each as
-    /// [`ZoneChange::after_power_loss`] has it. Panics on a zone that its volume does not have.
+    /// The layer over the pool of the image that `inner` was recovered from. What the records changed goes into the
+    /// next commit. After a loss of power the image has its zones as [`ZoneChange::after_power_loss`] has them.
+    ///
+    /// # Errors
+    /// The first zone that its volume does not have, or that no zone of it could be: the image is torn, or of another
+    /// pool.
     pub fn recover(
         inner: Box<dyn BlockDevice>,
         write_through: bool,
-        volumes: impl IntoIterator<Item = VolumeId>,
-        zones: impl IntoIterator<Item = ZoneChange>,
-    ) -> Self {
+        image: &Image,
+    ) -> Result<Self, ZoneChange> {
         let mut device = Self::new(inner, write_through);
-        for volume in volumes {
-            device.add_volume(volume);
+        for (volume, _) in &image.volumes {
+            device.add_volume(*volume);
         }
-        for change in zones {
-            device.zones_mut(change.volume).expect("a zone of a zoned volume").adopt(&change);
+        let records = image.zone_records.iter().map(|(_, change)| (change, true));
+        for (change, recorded) in image.zones.iter().map(|change| (change, false)).chain(records) {
+            if !image.volumes.iter().any(|(volume, _)| *volume == change.volume) {
+                // Of a volume that is gone.
+                continue;
+            }
+            let zones = device.zones_mut(change.volume).ok_or(*change)?;
+            zones.adopt(change, recorded).map_err(|()| *change)?;
         }
-        device
+        Ok(device)
     }
 
     pub(crate) fn zones(&self, volume: VolumeId) -> Option<&Zones> {
@@ -373,23 +392,32 @@ impl Zoned {
     fn done(&mut self, cx: &mut Cx<'_>, id: RequestId, work: Work, mut completion: Completion) -> Fate {
         match work {
             Work::Write(write) => {
+                let stale = !write.settled && !self.is_fresh(&write.reservation);
+                if stale && completion.status.is_ok() {
+                    // Zeroes where there was nothing: no plan came back that could have been turned down.
+                    completion = Completion::refused(BlkStatus::IoErr);
+                }
                 if !write.settled {
                     self.settle(cx, &write.reservation, completion.bytes.whole_sectors());
                 }
                 completion.appended_at = write.appended_at.filter(|_| completion.status.is_ok());
                 #[cfg(feature = "canary")]
-                if self.canary == Some(Canary::AppendMisplaced)
-                    && let (Some(at), Some(zones)) =
-                        (&mut completion.appended_at, self.zones(write.reservation.volume))
-                {
-                    *at = zones.geometry().start_of(write.reservation.zone);
-                }
+                self.misplace(write.reservation.volume, &mut completion);
                 Fate::Done(completion)
             }
             Work::Copy(copy) => Fate::Done(self.copied(cx, copy, completion)),
             Work::Reset(reset) => self.discarded(cx, id, reset, &completion),
             Work::Durable(whole) if completion.status.is_ok() => Fate::Done(whole),
             Work::Durable(_) => Fate::Done(completion),
+        }
+    }
+
+    #[cfg(feature = "canary")]
+    pub(crate) fn misplace(&self, volume: VolumeId, completion: &mut Completion) {
+        if self.canary == Some(Canary::AppendMisplaced)
+            && let (Some(at), Some(zones)) = (&mut completion.appended_at, self.zones(volume))
+        {
+            *at = zones.geometry().start_of(zones.geometry().zone_of(*at));
         }
     }
 
@@ -409,6 +437,11 @@ impl Zoned {
     }
 
     fn remove_volume(&mut self, gone: VolumeId, out: &mut Out) {
+        for work in self.live.values_mut() {
+            if let Work::Copy(copy) = work {
+                copy.lose(gone);
+            }
+        }
         if let Some(zones) = self.volumes.get_mut(gone.index()) {
             *zones = None;
         }

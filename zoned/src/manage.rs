@@ -26,6 +26,10 @@ impl Zoned {
     /// True when a change of a zone, or of any with `None`, has to wait for a reset. One of all zones goes first once
     /// it waits.
     pub(crate) fn must_wait(&self, volume: VolumeId, zone: Option<u32>) -> bool {
+        #[cfg(feature = "canary")]
+        if self.canary == Some(crate::Canary::ResetUnawaited) && zone.is_some() {
+            return false;
+        }
         let all = |request: &Request| request.volume == volume && request.op == Op::ZoneResetAll;
         self.zones(volume).is_some_and(|zones| zones.is_resetting(zone)) || self.parked.iter().any(all)
     }
@@ -186,6 +190,10 @@ impl Zoned {
         #[cfg(feature = "canary")]
         if self.canary == Some(crate::Canary::ResetKeepsData) {
             return Fate::Below(Request { id, volume, op: Op::Flush, flags: Flags::NONE });
+        }
+        #[cfg(feature = "canary")]
+        if self.canary == Some(crate::Canary::ResetKeepsBlocks) {
+            return Fate::Below(Request { id, volume, op: Op::WriteZeroes(range), flags: Flags::NOUNMAP });
         }
         Fate::Below(Request { id, volume, op: Op::Discard(range), flags: Flags::NONE })
     }

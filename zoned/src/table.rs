@@ -110,15 +110,31 @@ impl Zones {
         }
     }
 
-    /// Takes a zone as it was recorded. Panics on one that is none of this volume's sequential zones, and on a
-    /// pointer beyond its capacity.
-    pub(crate) fn adopt(&mut self, change: &ZoneChange) {
-        assert!(change.zone >= self.geometry.conventional, "{change:?}: not a sequential zone");
-        assert!(change.wp <= self.geometry.capacity, "{change:?}: beyond the capacity");
-        self.change(change.zone, change.condition);
-        let zone = self.zone_mut(change.zone);
-        (zone.wp, zone.written) = (change.wp, change.wp);
-        zone.recorded = (change.condition, change.wp);
+    /// Takes a zone as it was recorded; `fresh`: no commit has it. Fails on one that is none of this volume's
+    /// sequential zones, or could not be as it is said to be.
+    pub(crate) fn adopt(&mut self, change: &ZoneChange, fresh: bool) -> Result<(), ()> {
+        let (zone, empty) = (change.zone, change.wp.is_zero());
+        let touched = match change.condition {
+            ZoneCondition::NotWp | ZoneCondition::ImpOpen => return Err(()),
+            ZoneCondition::Empty => empty,
+            ZoneCondition::Closed => !empty,
+            ZoneCondition::ExpOpen
+            | ZoneCondition::Readonly
+            | ZoneCondition::Full
+            | ZoneCondition::Offline => true,
+        };
+        let sequential = (self.geometry.conventional..self.count()).contains(&zone);
+        if !touched || !sequential || change.wp > self.geometry.capacity {
+            return Err(());
+        }
+        self.change(zone, change.condition);
+        let state = self.zone_mut(zone);
+        (state.wp, state.written) = (change.wp, change.wp);
+        state.recorded = (change.condition, change.wp);
+        if fresh {
+            self.dirty.insert(zone);
+        }
+        Ok(())
     }
 
     pub(crate) fn born(&self) -> u64 {
@@ -453,7 +469,14 @@ impl Zones {
         match self.resources.room(needs)? {
             Room::Free => {}
             Room::CloseOne => {
-                let &(_, victim) = self.implicit.first().expect("the counts say that there is one");
+                let victim = self.implicit.first();
+                #[cfg(feature = "canary")]
+                let victim = if self.canary == Some(crate::Canary::ClosesNewest) {
+                    self.implicit.last()
+                } else {
+                    victim
+                };
+                let &(_, victim) = victim.expect("the counts say that there is one");
                 self.change(victim, ZoneCondition::Closed);
             }
         }

@@ -5,7 +5,7 @@
 use crate::Zoned;
 use emulation::emulated::Emulated;
 use emulation::mapped::{Cache, Mapped, MappedConfig};
-use emulation::redo::{Commit, Fill, MapChange, NoLog, RedoLog, ZoneChange};
+use emulation::redo::{Commit, Fill, Image, MapChange, NoLog, RedoLog, ZoneChange};
 use emulation::request::ZoneAction;
 use emulation::zone::{ZoneCondition, ZoneDescriptor, ZoneFailure, ZoneGeometry};
 use emulation::{

@@ -178,6 +178,7 @@ mod tests {
             entries: entries.to_vec(),
             sequence: 5,
             records: records.to_vec(),
+            ..Image::default()
         }
     }
 

@@ -26,7 +26,10 @@ pub fn reasons(request: &Request, volumes: &BTreeMap<VolumeId, Limits>, stack: S
         Op::Discard(range) | Op::WriteZeroes(range) => reasons.extend(range_reason(limits, *range)),
         Op::Flush => {}
         Op::Copy(command) => copy_reasons(request, command, limits, volumes, stack, &mut reasons),
-        Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } => reasons.push(BlkStatus::NotSupp),
+        Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } if limits.zones.is_none() => {
+            reasons.push(BlkStatus::NotSupp);
+        }
+        Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } => {}
     }
     reasons
 }
@@ -78,8 +81,10 @@ fn copy_reasons(
     if total > u128::from(limits.copy_max_bytes.0) {
         reasons.push(BlkStatus::CopyMaxBytes);
     }
-    let overlap = relations(request.volume, command).any(|(_, relation)| relation.overlaps());
-    if overlap && !request.flags.has(Flags::MAY_OVERLAP) {
+    let overlap = || relations(request.volume, command).any(|(_, relation)| relation.overlaps());
+    let appends = request.flags.has(Flags::APPEND);
+    // Where an append goes is not known yet.
+    if !appends && overlap() && !request.flags.has(Flags::MAY_OVERLAP) {
         reasons.push(BlkStatus::CopyOverlap);
     }
     if request.flags.has(Flags::FAST_ONLY) && !is_fast(command, limits, stack) {
@@ -90,7 +95,7 @@ fn copy_reasons(
 /// True when no byte of the copy has to be moved.
 fn is_fast(command: &CopyCommand, limits: &Limits, stack: Stack) -> bool {
     let block = limits.map_block.0;
-    stack == Stack::Mapped
+    stack != Stack::Identity
         && limits.copy_mode == CopyMode::Remap
         && command.segments.iter().all(|segment| {
             [segment.source.start.0, segment.destination.0, segment.source.len.0]

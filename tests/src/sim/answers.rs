@@ -1,6 +1,7 @@
 //! What an answer has to look like, and which failures a request may be answered with.
 
 use super::world::{Live, World};
+use emulation::request::ZoneAction;
 use emulation::{BlkStatus, Completion, Flags, Op, RequestId};
 
 impl World<'_> {
@@ -9,14 +10,19 @@ impl World<'_> {
         let live = self.live.remove(&id).expect("the caller looked it up");
         self.report.answered(completion.status);
         check_shape(&live, completion)
-            .map_err(|error| format!("request {}: {error}: {completion:?}", id.0))?;
+            .map_err(|error| format!("request {}: {error}: {completion:?}; {:?}", id.0, live.refusal))?;
         if !live.refusal.is_empty() {
             return Ok(());
         }
+        let parts = self.end_parts(id, completion)?;
         self.targets.retain(|(other, _)| *other != id);
-        if !completion.status.is_ok() && !self.may_fail(&live, completion.status) {
+        let excused = self.zones_excuse(&live, completion.status);
+        if !completion.status.is_ok() && !excused && !self.may_fail(&live, completion.status) {
             return Err(format!("request {} failed for no reason: {completion:?}", id.0));
         }
+        let exactly = self
+            .done(id, &live, completion)
+            .map_err(|error| format!("request {}: {error}: {completion:?}", id.0))?;
         if let Some(tally) = self.tallies.get_mut(&live.request.volume)
             && matches!(live.request.op, Op::Copy(_))
         {
@@ -26,9 +32,11 @@ impl World<'_> {
                 tally.perhaps += live.len().0;
             }
         }
-        self.oracle
-            .complete(id, completion, &live.buffers.read)
-            .map_err(|error| format!("request {}: {error}", id.0))?;
+        if !parts {
+            self.oracle
+                .complete(id, completion, &live.buffers.read, exactly)
+                .map_err(|error| format!("request {}: {error}", id.0))?;
+        }
         if completion.status.is_ok() && !live.orphan {
             if self.options.held_max.is_some() {
                 self.look_at_durable(&live)?;
@@ -40,7 +48,8 @@ impl World<'_> {
 
     /// A discard gives whole blocks back, write zeroes with NOUNMAP keeps all.
     fn look_at_space(&self, live: &Live) -> Result<(), String> {
-        let Some(names) = self.names.as_ref().filter(|_| live.alone) else { return Ok(()) };
+        let seen = live.alone && !self.options.blind;
+        let Some(names) = self.names.as_ref().filter(|_| seen) else { return Ok(()) };
         let block = self.options.map_block;
         match &live.request.op {
             Op::WriteZeroes(range) if live.request.flags.has(Flags::NOUNMAP) => {
@@ -53,6 +62,13 @@ impl World<'_> {
                 let blocks = range.start.0.div_ceil(block)..range.end().0 / block;
                 if names.mapped_of(live.request.volume, blocks) > 0 {
                     return Err("discarded blocks are mapped".into());
+                }
+            }
+            Op::ZoneMgmt { zone, action: ZoneAction::Reset } => {
+                let size = self.zones.volumes[&live.request.volume].geometry.size.0;
+                let blocks = zone.0 / block..(zone.0 + size) / block;
+                if names.mapped_of(live.request.volume, blocks) > 0 {
+                    return Err("blocks of a zone that was reset are mapped".into());
                 }
             }
             Op::Read(_)
@@ -119,10 +135,10 @@ impl World<'_> {
 fn check_shape(live: &Live, completion: &Completion) -> Result<(), &'static str> {
     let ensure = |holds: bool, rule: &'static str| if holds { Ok(()) } else { Err(rule) };
     let (bytes, failed) = (completion.bytes, completion.first_failed_segment);
-    ensure(completion.appended_at.is_none(), "an append place on a volume without zones")?;
     if !live.refusal.is_empty() {
         ensure(live.refusal.contains(&completion.status), "it had to be refused for another reason")?;
-        return ensure(bytes.0 == 0 && failed.is_none(), "a refused request did something");
+        let nothing = bytes.0 == 0 && failed.is_none() && completion.appended_at.is_none();
+        return ensure(nothing, "a refused request did something");
     }
     if completion.status.is_ok() {
         ensure(bytes == live.len(), "success, and the bytes are not those of the request")?;

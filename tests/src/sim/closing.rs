@@ -13,6 +13,7 @@ impl World<'_> {
     /// Every invariant that holds between any two calls.
     pub(super) fn check(&mut self) -> Result<(), String> {
         self.pool.check()?;
+        self.check_zones()?;
         let Some(names) = &self.names else { return Ok(()) };
         let usage = self.pool.usage();
         let blocks = |sectors: emulation::Sectors| sectors.0 / self.options.map_block;
@@ -131,21 +132,26 @@ impl World<'_> {
         if self.names.is_none() {
             return Ok(());
         }
-        let ids: Vec<VolumeId> = self.volumes.keys().copied().collect();
-        for &id in &ids[1..] {
+        let mut ids: Vec<VolumeId> = self.volumes.keys().copied().collect();
+        for id in ids.split_off(1) {
             self.drop_volume(id)?;
         }
-        let id = ids[0];
+        if !self.zones.volumes.is_empty() {
+            // Zones that failed are never empty again.
+            self.add_volume()?;
+            self.drop_volume(ids[0])?;
+        }
+        let id = *self.volumes.keys().next().expect("there is one");
         let old = &self.volumes[&id];
         let limits = Limits { copy_mode: CopyMode::Remap, read_only: false, ..old.clone() };
         let all = SectorRange { start: Sector(0), len: limits.capacity };
         let block = all.split_at(limits.logical_block).0;
         self.change_limits(id, limits)?;
-        self.must(id, Op::Discard(all), Flags::NONE)?;
+        self.must_empty(id, all)?;
         self.must(id, Op::Flush, Flags::NONE)?;
         // Blocks that a read outlived may be held back for one commit more.
         self.must(id, Op::WriteZeroes(block), Flags::NOUNMAP)?;
-        self.must(id, Op::Discard(all), Flags::NONE)?;
+        self.must_empty(id, all)?;
         self.must(id, Op::Flush, Flags::NONE)?;
         self.drain()?;
         let usage = self.pool.usage();
@@ -153,6 +159,18 @@ impl World<'_> {
             return Err(format!("everything is discarded and durable, and blocks are in use: {usage:?}"));
         }
         self.check()
+    }
+
+    fn must_empty(&mut self, id: VolumeId, all: SectorRange) -> Result<(), String> {
+        let Some(volume) = self.zones.volumes.get(&id) else {
+            return self.must(id, Op::Discard(all), Flags::NONE);
+        };
+        let conventional = u64::from(volume.geometry.conventional) * volume.geometry.size.0;
+        if conventional > 0 {
+            let first = all.split_at(emulation::Sectors(conventional)).0;
+            self.must(id, Op::Discard(first), Flags::NONE)?;
+        }
+        self.must(id, Op::ZoneResetAll, Flags::NONE)
     }
 
     /// A request that cannot fail any more.

@@ -33,6 +33,7 @@ impl Workload<'_> {
         let volume = aim.map_or_else(|| self.volume(), |target| target.volume);
         let kind = self.prng.weighted(&weights).unwrap_or(0);
         let command = match kind {
+            0..=2 if self.zones.volumes.contains_key(&volume) => self.zone_copy(volume, &mut flags),
             3 => {
                 if self.prng.one_in(4) {
                     flags = flags | Flags::MAY_OVERLAP;
@@ -155,7 +156,7 @@ impl Workload<'_> {
         (start + sketch.len <= capacity).then_some(start)
     }
 
-    fn others(&self, volume: VolumeId) -> Vec<VolumeId> {
+    pub(super) fn others(&self, volume: VolumeId) -> Vec<VolumeId> {
         let same = |limits: &Limits| limits.logical_block == self.volumes[&volume].logical_block;
         self.volumes.iter().filter(|(id, limits)| **id != volume && same(limits)).map(|(&id, _)| id).collect()
     }
@@ -249,7 +250,7 @@ impl Workload<'_> {
     }
 }
 
-fn segment(source_volume: VolumeId, source: u64, len: u64, destination: u64) -> CopySegment {
+pub(super) fn segment(source_volume: VolumeId, source: u64, len: u64, destination: u64) -> CopySegment {
     let source = SectorRange { start: Sector(source), len: Sectors(len) };
     CopySegment { source_volume, source, destination: Sector(destination) }
 }

@@ -5,7 +5,7 @@ use super::log::SimLog;
 use super::run::Image;
 use super::store::Buffers;
 use super::world::World;
-use emulation::redo::RedoLog;
+use emulation::redo::{RedoLog, ZoneChange};
 use emulation::{
     BlkStatus, IoResult, Next, Op, Request, RequestId, Sector, SectorRange, Sectors, Step, VolumeId,
 };
@@ -15,6 +15,7 @@ impl World<'_> {
     pub(super) fn probe(&mut self) -> Result<(), String> {
         if let Some(names) = &self.names {
             names.check_replay(&self.log.records())?;
+            self.zones.check_replay(&self.log.records().zones)?;
         }
         let index = self.prng.index(self.volumes.len());
         let id = *self.volumes.keys().nth(index).expect("the index is below their number");
@@ -52,8 +53,11 @@ impl World<'_> {
         let entries = self.names.as_mut().map(|names| names.crash());
         self.trace.line(|| format!("crash: {entries:?}"));
         self.log = SimLog::new(self.options.log_records);
-        let image = Image { entries: entries.unwrap_or_default(), ..self.image() };
+        let zones = self.zones.image().into_iter().map(ZoneChange::after_power_loss).collect();
+        let image = Image { entries: entries.unwrap_or_default(), zones, ..self.image() };
         self.begin_again(&image);
+        self.zones.begin_again(true)?;
+        self.check_zones().map_err(|error| format!("after a crash: {error}"))?;
         let contents = self.contents()?;
         for (id, values) in &contents {
             for (sector, &value) in values.iter().enumerate() {
@@ -78,9 +82,13 @@ impl World<'_> {
             let records = self.log.records();
             let later = records.kept.iter().filter(|(number, _)| *number > image.sequence);
             image.records = later.cloned().collect();
+            self.zones.check_replay(&records.zones)?;
+            (image.zones, image.zone_records) = (self.zones.image(), self.zones.later(&records.zones));
         }
         self.trace.line(|| format!("kill: {image:?}"));
         self.begin_again(&image);
+        self.zones.begin_again(false)?;
+        self.check_zones().map_err(|error| format!("after the death of the server: {error}"))?;
         let contents = self.contents()?;
         for (id, values) in &contents {
             for (sector, &value) in values.iter().enumerate() {
@@ -114,11 +122,24 @@ impl World<'_> {
             while (values.len() as u64) < capacity {
                 let start = values.len() as u64;
                 let range = SectorRange { start: Sector(start), len: Sectors(most.min(capacity - start)) };
-                values.extend(self.read_now(id, range)?);
+                match self.zones.readable(id, range) {
+                    Ok(range) => values.extend(self.read_now(id, range)?),
+                    Err(range) => values.extend(self.peek(id, range)),
+                }
             }
+            self.check_above(id, &values)?;
             contents.push((id, values));
         }
         Ok(contents)
+    }
+
+    /// What sectors hold that cannot be read.
+    fn peek(&self, id: VolumeId, range: SectorRange) -> Vec<u64> {
+        let names = self.names.as_ref().expect("zones are over maps");
+        let place = |sector| names.live_sector(id, sector);
+        (range.start.0..range.end().0)
+            .map(|sector| place(sector).map_or(ZEROES, |at| self.store.live(at)))
+            .collect()
     }
 
     fn read_now(&mut self, volume: VolumeId, range: SectorRange) -> Result<Vec<u64>, String> {

@@ -14,7 +14,7 @@ pub struct Records {
     /// Those that were appended since the simulator looked last.
     pub fresh: Vec<MapChange>,
     /// Those of zones.
-    pub zones: VecDeque<(u64, ZoneChange)>,
+    pub zones: Vec<(u64, ZoneChange)>,
     /// The number of the last.
     pub last: u64,
     /// Records up to this number were dropped.
@@ -67,7 +67,7 @@ impl RedoLog for SimLog {
         let mut records = self.records();
         records.last += 1;
         let last = records.last;
-        records.zones.push_back((last, *change));
+        records.zones.push((last, *change));
         last
     }
 

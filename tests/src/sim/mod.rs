@@ -24,3 +24,6 @@ mod volumes;
 pub mod workload;
 mod world;
 pub mod wrong;
+mod zone_requests;
+mod zoned;
+pub mod zones;

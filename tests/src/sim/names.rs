@@ -274,6 +274,12 @@ impl Names {
         (physical != UNMAPPED).then(|| physical * self.map_block + sector % self.map_block)
     }
 
+    /// The physical sector that a volume's sector has now.
+    pub fn live_sector(&self, id: VolumeId, sector: u64) -> Option<u64> {
+        let physical = self.live[&id].map[(sector / self.map_block) as usize];
+        (physical != UNMAPPED).then(|| physical * self.map_block + sector % self.map_block)
+    }
+
     /// The host crashes: the maps are those of the durable image, and no record is left. Gives its entries.
     pub fn crash(&mut self) -> Vec<MapChange> {
         self.drop_gone();

@@ -2,6 +2,7 @@
 
 use super::prng::{Prng, Ratio};
 use emulation::mapped::{Cache, MappedConfig};
+use emulation::zone::ZoneGeometry;
 use emulation::{Bytes, CopyMode, Limits, Sectors};
 
 /// The device under test.
@@ -9,6 +10,8 @@ use emulation::{Bytes, CopyMode, Limits, Sectors};
 pub enum Stack {
     /// Volumes as maps, over one store.
     Mapped,
+    /// The same, most of them with zones.
+    Zoned,
     /// One volume written in place.
     Identity,
 }
@@ -72,6 +75,10 @@ pub struct Events {
     pub remove: u64,
     /// What is durable is looked at.
     pub probe: u64,
+    /// A zone fails.
+    pub fail_zone: u64,
+    /// All zones are looked at.
+    pub report: u64,
 }
 
 /// How much of a plan's work one event does.
@@ -96,6 +103,8 @@ pub struct Options {
     pub logical_block: u64,
     /// Sectors of a map block.
     pub map_block: u64,
+    /// Zones of the pool's volumes that have some.
+    pub zones: ZoneGeometry,
     /// Volumes at the start.
     pub volumes: usize,
     /// The most volumes.
@@ -156,6 +165,8 @@ pub struct Options {
     pub blind: bool,
     /// Volumes take time.
     pub timed: bool,
+    /// All zones are looked at after each event.
+    pub watch: bool,
 }
 
 impl Options {
@@ -183,6 +194,7 @@ impl Options {
             stack,
             logical_block,
             map_block,
+            zones: ZoneGeometry::new(Sectors(map_block * (1 << (seed % 5)))),
             volumes,
             volumes_max: volumes + 1,
             blocks,
@@ -214,13 +226,26 @@ impl Options {
             apart: false,
             blind: false,
             timed: prng.one_in(3),
+            watch: false,
         };
         options.narrow_to_stack();
         options
     }
 
-    /// Takes away what the stack does not have.
+    /// Takes away what the stack does not have, and adds what it has.
     fn narrow_to_stack(&mut self) {
+        if self.stack == Stack::Zoned {
+            let zone = self.zones.size.0;
+            let most = (self.blocks.1 * self.map_block / zone).clamp(4, 12);
+            self.blocks = (2 * zone / self.map_block, most * zone / self.map_block);
+            let all = self.blocks.1 * (self.volumes as u64 + 1);
+            self.cap = if self.cap < all && self.seed.is_multiple_of(3) { self.cap } else { all };
+            self.physical = self.cap + (2048 / self.map_block) * 2;
+            // Actions on zones that wait for room in the log, and copies made of inner requests, have tests of their own.
+            (self.log_records, self.timed, self.modes[2]) = (None, false, 0);
+            self.ops = Operations { discard: self.ops.discard.min(1), zone: 12, ..self.ops };
+            (self.events.report, self.events.fail_zone) = (20, u64::from(self.seed.is_multiple_of(3)));
+        }
         if self.stack == Stack::Identity {
             (self.volumes, self.volumes_max, self.odd_volumes) = (1, 1, false);
             (self.cap, self.physical) = (self.blocks.1, self.blocks.1);
@@ -263,8 +288,34 @@ impl Options {
             logical_block = if logical_block == 1 { 2.min(self.map_block) } else { 1 };
         }
         let capacity = prng.range(self.blocks.0, self.blocks.1) * self.map_block;
-        let limits = Limits::new(Sectors(capacity), Sectors(logical_block), Sectors(self.map_block));
+        let mut limits = Limits::new(Sectors(capacity), Sectors(logical_block), Sectors(self.map_block));
+        if self.stack == Stack::Zoned && !prng.one_in(4) {
+            limits.capacity = Sectors(capacity - capacity % self.zones.size.0);
+            limits.zones = Some(self.draw_zones(prng, &limits));
+        }
         self.draw_limits(prng, &limits)
+    }
+
+    /// How a new volume is divided.
+    fn draw_zones(&self, prng: &mut Prng, limits: &Limits) -> ZoneGeometry {
+        let (size, block) = (self.zones.size, limits.logical_block.0);
+        let zones = limits.capacity.0 / size.0;
+        let blocks = size.0 / block;
+        let capacity = if prng.one_in(2) { blocks } else { prng.range(blocks.div_ceil(2), blocks) } * block;
+        let max_active = if prng.one_in(2) { 0 } else { prng.range(1, zones) as u32 };
+        let max_open = if max_active == 0 {
+            prng.range(0, zones) as u32
+        } else {
+            prng.range(1, max_active.into()) as u32
+        };
+        ZoneGeometry {
+            size,
+            capacity: Sectors(capacity),
+            conventional: prng.pick(&[0, 0, 1, 2]).min(zones as u32 - 1),
+            max_open: if prng.one_in(3) { 0 } else { max_open },
+            max_active,
+            max_append: Sectors(prng.range(1, capacity / block) * block),
+        }
     }
 
     /// New limits for a volume; its geometry stays.
@@ -272,6 +323,7 @@ impl Options {
         let block = old.logical_block.0;
         let blocks = |count: u64| Sectors(count * block).bytes();
         let mut limits = Limits::new(old.capacity, old.logical_block, old.map_block);
+        limits.zones = old.zones;
         if let Some(mode) = prng.weighted(&self.modes) {
             limits.copy_mode = CopyMode::ALL[mode];
         }
@@ -322,5 +374,7 @@ fn draw_events(prng: &mut Prng) -> Events {
         add,
         remove,
         probe: 2,
+        fail_zone: 0,
+        report: 0,
     }
 }

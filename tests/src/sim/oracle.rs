@@ -197,8 +197,15 @@ impl Oracle {
         }
     }
 
-    /// A request is answered; `data`: what a read put into its buffer.
-    pub fn complete(&mut self, id: RequestId, completion: &Completion, data: &[u64]) -> Result<(), String> {
+    /// A request is answered; `data`: what a read put into its buffer. `exactly`: of what it changed these sectors
+    /// are done, and nobody ever sees the others.
+    pub fn complete(
+        &mut self,
+        id: RequestId,
+        completion: &Completion,
+        data: &[u64],
+        exactly: Option<u64>,
+    ) -> Result<(), String> {
         self.clock += 1;
         let live = self.live.remove(&id).expect("a live request is answered");
         if live.orphan {
@@ -213,9 +220,13 @@ impl Oracle {
             }
             _ => {}
         }
-        let prefix = completion.bytes.whole_sectors().0;
+        let prefix = exactly.unwrap_or(completion.bytes.whole_sectors().0);
         let fua = whole && live.request.flags.has(Flags::FUA);
         for (place, offset, _) in changes(&live.request) {
+            if exactly.is_some() && !whole && offset >= prefix {
+                self.cell_mut(place).present.retain(|entry| entry.id != id || entry.done != UNDER_WAY);
+                continue;
+            }
             let sure = (whole || offset < prefix) && !holds(&live.overlapped, place.1);
             self.settle(place, &live, sure);
             if fua {

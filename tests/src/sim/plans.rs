@@ -35,6 +35,9 @@ impl World<'_> {
                 Claim::default()
             }
         };
+        if plan.steps.iter().any(|step| matches!(step, Step::Commit(_))) {
+            self.zones.claim(plan.id);
+        }
         self.report.plans += 1;
         self.plans.push(Running { plan, claim, steps: 0, part: 0, sync: Sync::default() });
         Ok(())
@@ -79,7 +82,10 @@ impl World<'_> {
                 }
             }
             Step::Commit(commit) => match &mut self.names {
-                Some(names) => names.commit(commit, &running.claim, &self.store)?,
+                Some(names) => {
+                    names.commit(commit, &running.claim, &self.store)?;
+                    self.zones.commit(id, commit);
+                }
                 None => return Err("a volume in place has no metadata to commit".into()),
             },
             step => {
@@ -154,6 +160,9 @@ impl World<'_> {
         }
         if plan.steps.iter().any(|step| matches!(step, Step::Commit(_))) {
             self.commits_fail = !io.status.is_ok();
+        }
+        if io.status.is_ok() {
+            self.executed(&plan);
         }
         let id = plan.id.0;
         self.trace.line(|| format!("finish plan {id} {} after {} steps", io.status.name(), io.steps_done));

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+use zoned::Zoned;
 
 /// Makes a device.
 pub type Build = Box<dyn Fn(&Options) -> Box<dyn BlockDevice>>;
@@ -53,18 +54,27 @@ fn recover(options: &Options, image: &Image) -> Box<dyn BlockDevice> {
 fn base(options: &Options) -> Box<dyn BlockDevice> {
     match options.stack {
         Stack::Mapped => Box::new(Mapped::new(options.mapped_config())),
+        Stack::Zoned => Box::new(Zoned::new(Box::new(Mapped::new(options.mapped_config())), false)),
         Stack::Identity => Box::new(Identity::new(options.held_max.is_some())),
     }
 }
 
 fn recovered(options: &Options, image: &Image) -> Box<dyn BlockDevice> {
     match options.stack {
-        Stack::Mapped => {
-            let mapped = Mapped::recover(options.mapped_config(), image);
-            Box::new(mapped.expect("the image is that of a pool"))
-        }
+        Stack::Mapped => Box::new(recovered_map(options, image)),
+        Stack::Zoned => Box::new(zones(options, image)),
         Stack::Identity => base(options),
     }
+}
+
+fn recovered_map(options: &Options, image: &Image) -> Mapped {
+    Mapped::recover(options.mapped_config(), image).expect("the image is that of a pool")
+}
+
+/// The zones of an image over its maps.
+pub fn zones(options: &Options, image: &Image) -> Zoned {
+    let map = Box::new(recovered_map(options, image));
+    Zoned::recover(map, false, image).expect("the zones are those of the volumes")
 }
 
 /// What happened in a run, or in many.

@@ -203,6 +203,11 @@ impl Store {
         self.unsynced[sector as usize] != 0
     }
 
+    /// What this sector holds.
+    pub fn live(&self, sector: u64) -> u64 {
+        self.live[sector as usize]
+    }
+
     /// What a crash could leave of this sector at least.
     pub fn durable(&self, sector: u64) -> u64 {
         self.durable[sector as usize]

@@ -52,7 +52,9 @@ impl Trace {
                     self.number(segment.destination.0 ^ u64::from(segment.source_volume.0).rotate_left(40));
                 }
             }
-            Op::Flush | Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } => {}
+            Op::ZoneMgmt { zone, action } => self.number(zone.0 ^ (*action as u64).rotate_left(40)),
+            Op::ReportZones { from, max } => self.number(from.0 ^ u64::from(*max).rotate_left(40)),
+            Op::Flush | Op::ZoneResetAll => {}
         }
         self.line(|| format!("begin {}", describe(request)));
     }
@@ -76,6 +78,11 @@ impl Trace {
         self.number(2 + completion.status.why().len() as u64);
         self.number(completion.bytes.0);
         self.number(completion.first_failed_segment.map_or(u64::MAX, u64::from));
+        self.number(completion.appended_at.map_or(u64::MAX, |at| at.0));
+        completion
+            .zones
+            .iter()
+            .for_each(|zone| self.number(zone.wp.0 ^ (zone.condition as u64).rotate_left(40)));
     }
 
     fn plan(&mut self, plan: &Plan) {
@@ -104,6 +111,7 @@ pub fn describe(request: &Request) -> String {
         (emulation::Flags::NOUNMAP, " NOUNMAP"),
         (emulation::Flags::FAST_ONLY, " FAST_ONLY"),
         (emulation::Flags::MAY_OVERLAP, " MAY_OVERLAP"),
+        (emulation::Flags::APPEND, " APPEND"),
     ] {
         if request.flags.has(flag) {
             flags.push_str(name);
@@ -121,7 +129,9 @@ pub fn describe(request: &Request) -> String {
             });
             format!("copy {}", segments.collect::<Vec<_>>().join(" "))
         }
-        Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } => "zone command".into(),
+        Op::ZoneMgmt { zone, action } => format!("{action:?} the zone at {}", zone.0),
+        Op::ZoneResetAll => "reset all zones".into(),
+        Op::ReportZones { from, max } => format!("report {max} zones from {}", from.0),
     };
     format!("request {} v{} {what}{flags}", request.id.0, request.volume.0)
 }

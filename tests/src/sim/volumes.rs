@@ -40,6 +40,7 @@ impl World<'_> {
             names.add_volume(id, &limits);
         }
         self.oracle.add_volume(id, limits.capacity.0);
+        self.zones.add_volume(id, &limits);
         self.volumes.insert(id, limits.clone());
         // A number used before: plans of the volume that had it may still be counted for it.
         let fresh = !self.tallies.contains_key(&id) && self.report.removals == 0;
@@ -79,6 +80,7 @@ impl World<'_> {
         self.volumes.remove(&id);
         self.tallies.remove(&id);
         self.oracle.remove_volume(id);
+        self.zones.volumes.remove(&id);
         if let Some(names) = &mut self.names {
             names.remove_volume(id);
         }

@@ -2,7 +2,7 @@
 
 use super::options::Options;
 use super::prng::Prng;
-use emulation::request::ZoneAction;
+use super::zones::Zones;
 use emulation::{Flags, Limits, Op, Request, RequestId, Sector, SectorRange, Sectors, VolumeId};
 use std::collections::BTreeMap;
 
@@ -67,6 +67,7 @@ pub struct Workload<'a> {
     pub(super) options: &'a Options,
     pub(super) volumes: &'a BTreeMap<VolumeId, Limits>,
     live: &'a [(RequestId, Target)],
+    pub(super) zones: &'a Zones,
     pub(super) prng: &'a mut Prng,
 }
 
@@ -76,9 +77,10 @@ impl<'a> Workload<'a> {
         options: &'a Options,
         volumes: &'a BTreeMap<VolumeId, Limits>,
         live: &'a [(RequestId, Target)],
+        zones: &'a Zones,
         prng: &'a mut Prng,
     ) -> Self {
-        Self { options, volumes, live, prng }
+        Self { options, volumes, live, zones, prng }
     }
 
     /// The next request.
@@ -89,7 +91,10 @@ impl<'a> Workload<'a> {
         let (volume, op) = match self.prng.weighted(&weights) {
             Some(2) => (self.volume(), Op::Flush),
             Some(5) => return self.copy(id),
-            Some(6) => (self.volume(), self.zone()),
+            Some(6) => {
+                let volume = self.volume();
+                (volume, self.zone(volume))
+            }
             other => {
                 let (volume, range) = self.range(matches!(other, Some(3 | 4)));
                 let op = match other {
@@ -108,6 +113,7 @@ impl<'a> Workload<'a> {
         };
         let flags = flags | self.fua(&op);
         let mut request = Request { id, volume, op, flags };
+        self.aim_at_pointer(&mut request);
         if self.prng.one_in(100) {
             self.spoil(&mut request);
         }
@@ -122,14 +128,6 @@ impl<'a> Workload<'a> {
     pub(super) fn volume(&mut self) -> VolumeId {
         let index = self.prng.index(self.volumes.len());
         *self.volumes.keys().nth(index).expect("the index is below the number of volumes")
-    }
-
-    fn zone(&mut self) -> Op {
-        match self.prng.below(3) {
-            0 => Op::ZoneResetAll,
-            1 => Op::ReportZones { from: Sector(0), max: 1 },
-            _ => Op::ZoneMgmt { zone: Sector(0), action: ZoneAction::Reset },
-        }
     }
 
     /// A live range to aim at, or none this time.

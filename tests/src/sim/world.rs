@@ -12,6 +12,8 @@ use super::run::{Image, Report, Rig};
 use super::store::{Buffers, Store, Sync};
 use super::trace::Trace;
 use super::workload::{Target, Workload, targets};
+use super::zoned::Doing;
+use super::zones::Zones;
 use emulation::redo::{Fill, RedoLog};
 use emulation::{
     BlkStatus, Bytes, Control, Flags, Instant, Limits, Next, Op, Out, Plan, PlanId, Pool, Request, RequestId,
@@ -90,6 +92,10 @@ pub(super) struct World<'a> {
     pub(super) oracle: Oracle,
     pub(super) volumes: BTreeMap<VolumeId, Limits>,
     pub(super) tallies: BTreeMap<VolumeId, Tally>,
+    pub(super) zones: Zones,
+    /// What live requests do to zones, and those of them that wait for a reset, in order.
+    pub(super) doing: BTreeMap<RequestId, Doing>,
+    pub(super) waiting: Vec<RequestId>,
     pub(super) live: BTreeMap<RequestId, Live>,
     pub(super) targets: Vec<(RequestId, Target)>,
     pub(super) plans: Vec<Running>,
@@ -124,6 +130,9 @@ impl<'a> World<'a> {
             oracle: Oracle::new(durability),
             volumes: BTreeMap::new(),
             tallies: BTreeMap::new(),
+            zones: Zones::default(),
+            doing: BTreeMap::new(),
+            waiting: Vec::new(),
             live: BTreeMap::new(),
             targets: Vec::new(),
             plans: Vec::new(),
@@ -146,6 +155,9 @@ impl<'a> World<'a> {
         // A device that answers nothing any more is found out in the end.
         while self.report.operations < self.options.operations && self.event < EVENTS_MAX {
             self.event()?;
+            if self.options.watch {
+                self.check_zones()?;
+            }
             if self.event.is_multiple_of(self.options.check_every) {
                 self.check()?;
             }
@@ -188,6 +200,8 @@ impl<'a> World<'a> {
             when(self.volumes.len() < self.options.volumes_max, events.add),
             when(self.volumes.len() > 1, events.remove),
             when(self.options.held_max.is_some(), events.probe),
+            when(!self.zones.volumes.is_empty(), events.fail_zone),
+            when(!self.zones.volumes.is_empty(), events.report),
         ];
         match self.prng.weighted(&weights) {
             Some(0) => self.start(),
@@ -199,6 +213,8 @@ impl<'a> World<'a> {
             Some(7) => self.add_volume(),
             Some(8) => self.remove_volume(),
             Some(9) => self.probe(),
+            Some(10) => self.fail_zone(),
+            Some(11) => self.check_zones(),
             _ => self.wake().map(|_| ()),
         }
     }
@@ -208,18 +224,21 @@ impl<'a> World<'a> {
         if let Some(names) = &mut self.names {
             names.call();
         }
+        self.zones.call = self.zones.clock;
         let full = self.log.fill() == Fill::Full;
         let out = call(&mut self.pool, self.now);
         self.records()?;
         let full = full && self.log.fill() == Fill::Full;
-        self.take(out, full)
+        self.take(out, full)?;
+        if self.resets() { self.check_zones() } else { Ok(()) }
     }
 
     fn start(&mut self) -> Result<(), String> {
         self.next_request += 1;
         let id = RequestId(self.next_request);
-        let mut draw =
-            || Workload::new(self.options, &self.volumes, &self.targets, &mut self.prng).request(id);
+        let mut draw = || {
+            Workload::new(self.options, &self.volumes, &self.targets, &self.zones, &mut self.prng).request(id)
+        };
         let mut request = draw();
         if self.options.apart {
             let block = self.options.map_block;
@@ -240,9 +259,13 @@ impl<'a> World<'a> {
     pub(super) fn begin(&mut self, request: &mut Request) -> Result<(), String> {
         let id = request.id;
         self.trace.request(request);
-        let refusal = admission::reasons(request, &self.volumes, self.options.stack);
+        let asked = request.clone();
+        let mut refusal = admission::reasons(request, &self.volumes, self.options.stack);
+        let let_in = is_let_in(request, &refusal);
+        let waits = let_in && self.look_at_zones(request, &mut refusal);
         let refused = !refusal.is_empty();
-        let mine = if refused { Vec::new() } else { targets(request) };
+        let effects = if refused || waits { Vec::new() } else { self.let_in(request) };
+        let mine: Vec<Target> = effects.iter().flat_map(targets).collect();
         let overlaps = |a: &Target| self.targets.iter().any(|(_, b)| a.meets(b));
         if mine.iter().any(overlaps) {
             self.report.overlapping += 1;
@@ -261,24 +284,30 @@ impl<'a> World<'a> {
             injected: SmallVec::new(),
             orphan: false,
             begun: self.event,
-            alone: !mine.iter().any(|a| self.targets.iter().any(|(_, b)| a.near(b))),
+            alone: !waits && !mine.iter().any(|a| self.targets.iter().any(|(_, b)| a.near(b))),
             unshared: !refused && self.is_unshared(request),
             refusal,
         };
-        self.count_begun(&live);
+        if let_in {
+            self.count_begun(&live);
+        }
         for other in self.live.values_mut().filter(|other| other.alone) {
             other.alone = !targets(&other.request).iter().any(|a| mine.iter().any(|b| a.near(b)));
         }
-        if !refused {
-            self.oracle.begin(request);
-            self.targets.extend(mine.into_iter().map(|target| (id, target)));
+        effects.iter().for_each(|effect| self.oracle.begin(effect));
+        self.targets.extend(mine.into_iter().map(|target| (id, target)));
+        if waits {
+            self.doing.insert(id, Doing::Waits { told: false });
+            self.waiting.push(id);
         }
         self.live.insert(id, live);
-        let mut altered = request.clone();
+        let mut altered = asked;
         (self.rig.alter)(&mut altered);
         self.call(|pool, now| pool.begin(now, altered))?;
         match self.live.get(&id) {
-            Some(_) if refused => Err(format!("request {} had to be refused at once", id.0)),
+            Some(live) if !live.refusal.is_empty() => {
+                Err(format!("request {} had to be refused at once", id.0))
+            }
             Some(live) if !live.parked && !self.plans.iter().any(|running| running.plan.request == id) => {
                 Err(format!("request {} was neither answered, nor given a plan, nor told to wait", id.0))
             }
@@ -321,9 +350,11 @@ impl<'a> World<'a> {
                 }
                 continue;
             }
-            let Some(live) = self.live.get_mut(&id) else {
+            if !self.live.contains_key(&id) {
                 return Err(format!("request {} is answered and does not live", id.0));
-            };
+            }
+            self.named(id, &next)?;
+            let live = self.live.get_mut(&id).expect("looked up above");
             let busy = self.plans.iter().any(|running| running.plan.request == id);
             if busy {
                 return Err(format!("request {} is named and has a live plan", id.0));
@@ -331,6 +362,9 @@ impl<'a> World<'a> {
             live.parked = matches!(next, Next::Wait);
             match next {
                 Next::Wait => self.report.parked += 1,
+                Next::Run(_) if !live.refusal.is_empty() => {
+                    return Err(format!("request {} had to be refused: {:?}", id.0, live.refusal));
+                }
                 Next::Done(completion) => self.complete(id, &completion)?,
                 // Making durable what is done may still follow.
                 Next::Run(plan)
@@ -395,6 +429,7 @@ impl<'a> World<'a> {
         self.plans.clear();
         self.plan_numbers.clear();
         self.live.clear();
+        (self.doing, self.waiting) = (BTreeMap::new(), Vec::new());
         self.targets.clear();
         self.failed_commits.clear();
         self.commits_fail = false;
@@ -408,17 +443,19 @@ impl<'a> World<'a> {
         let Some(tally) = self.tallies.get_mut(&live.request.volume) else {
             return;
         };
-        let device_refuses = |status: &BlkStatus| match live.request.op {
-            Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } => *status == BlkStatus::NotSupp,
-            _ => *status == BlkStatus::CopyNotFast,
-        };
-        if live.refusal.iter().all(device_refuses) {
-            tally.commands += 1;
-        }
+        tally.commands += 1;
         if matches!(live.request.op, Op::Copy(_)) {
             tally.may_remap |= self.volumes[&live.request.volume].copy_mode == emulation::CopyMode::Remap;
         }
     }
+}
+
+/// True when only the device itself refuses a request, if anything does.
+fn is_let_in(request: &Request, refusal: &[BlkStatus]) -> bool {
+    refusal.iter().all(|status| match request.op {
+        Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. } => *status == BlkStatus::NotSupp,
+        _ => *status == BlkStatus::CopyNotFast,
+    })
 }
 
 impl Live {

@@ -5,9 +5,10 @@ use super::relation::{Pair, Relation, relations};
 use super::run::{Image, Rig};
 use emulation::ledger::MoveReason;
 use emulation::redo::MapChange;
+use emulation::request::ZoneAction;
 use emulation::{
     BlkStatus, BlockDevice, Bytes, Completion, Control, CopyMode, Cx, Flags, Instant, IoResult, Limits, Next,
-    Op, Out, Plan, PlanId, Request, RequestId, Sectors, Step, StoreRange, Usage, VolumeId,
+    Op, Out, Plan, PlanId, Request, RequestId, Sector, Sectors, Step, StoreRange, Usage, VolumeId,
 };
 use smallvec::smallvec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +76,16 @@ pub enum Wrong {
     OwnWorkLost,
     /// What waited for a removed volume is not answered.
     RemovalForgets,
+    /// A zone is said to be finished and is not.
+    FinishIgnored,
+    /// A reset of all zones resets the last alone.
+    ResetAllShort,
+    /// A report leaves the last zone out.
+    ReportShort,
+    /// Why a zone refuses is not told.
+    ZoneStatusLost,
+    /// After a crash every zone is empty.
+    ZonesForgotten,
     /// A copy with this pair of ranges apart from each other is refused.
     Refuses(Pair, Relation),
     /// A copy whose only overlap is this one is let in.
@@ -120,6 +131,7 @@ pub fn rig(wrong: Wrong) -> Rig {
 fn recovered(wrong: Wrong, mut image: Image) -> Image {
     match wrong {
         Wrong::LogNotReplayed => image.records.clear(),
+        Wrong::ZonesForgotten => image.zones.clear(),
         Wrong::LogCut => drop(image.records.pop()),
         Wrong::ReplayIsDurable => {
             let last = image.records.last().map_or(image.sequence, |(number, _)| *number);
@@ -178,6 +190,13 @@ impl WrongDevice {
                 request.op = Op::WriteZeroes(*range);
                 request.flags = request.flags | Flags::NOUNMAP;
             }
+            (Wrong::FinishIgnored, Op::ZoneMgmt { action: ZoneAction::Finish, .. }) => {
+                return Some(Completion::ok(Bytes(0)));
+            }
+            (Wrong::ResetAllShort, Op::ZoneResetAll) => {
+                let size = self.inner.limits(volume)?.zones?.size.0;
+                request.op = Op::ZoneMgmt { zone: Sector(capacity - size), action: ZoneAction::Reset };
+            }
             (Wrong::FlushIgnored, Op::Flush) => return Some(Completion::ok(Bytes(0))),
             (Wrong::DiscardIgnored, Op::Discard(range)) => return Some(Completion::ok(range.len.bytes())),
             (Wrong::SpaceDenied, Op::Write(_)) => {
@@ -220,6 +239,10 @@ impl WrongDevice {
         let left_out = self.left_out.remove(&id);
         let total = self.total.remove(&id);
         match self.wrong {
+            Wrong::ReportShort if completion.zones.len() > 1 => drop(completion.zones.pop()),
+            Wrong::ZoneStatusLost if completion.status >= BlkStatus::ZoneInvalidWrite => {
+                completion.status = BlkStatus::IoErr;
+            }
             Wrong::FailedIndex => {
                 completion.first_failed_segment = completion.first_failed_segment.map(|index| index + 1);
             }

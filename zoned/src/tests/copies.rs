@@ -258,3 +258,20 @@ fn fast_copies_into_zones_move_nothing() {
     assert_eq!(disk.zone(4), (ImpOpen, 64));
     assert_eq!(disk.pool.ledger(V).inside_read, Bytes(0));
 }
+
+#[test]
+fn a_source_volume_that_is_removed_gives_the_pointer_back() {
+    let mut disk = Disk::new(|_| {});
+    disk.set(|limits| limits.copy_mode = CopyMode::Memcpy);
+    let written = disk.begin_on(PLAIN, Op::Write(range(0, 8)), Flags::NONE, 1);
+    assert!(disk.end(written).status.is_ok());
+    let destination = Sector(at(4, 0));
+    let segments = [CopySegment { source_volume: PLAIN, source: range(0, 8), destination }];
+    let copy = disk.begin(Op::Copy(CopyCommand { segments: segments.into_iter().collect() }), Flags::NONE, 0);
+    assert_eq!(disk.zone(4), (ImpOpen, 8));
+    let out = disk.pool.control(Instant::ORIGIN, Control::RemoveVolume(PLAIN));
+    disk.take(out);
+    let ended = disk.end(copy);
+    assert_eq!((ended.status, ended.bytes), (BlkStatus::IoErr, Bytes(0)));
+    assert_eq!(disk.zone(4), (Empty, 0));
+}

@@ -20,17 +20,26 @@ impl Disk {
         self.commits.last().expect("a commit").clone()
     }
 
-    /// A disk that goes on from what this one has recorded.
-    fn again(&self, zones: impl IntoIterator<Item = ZoneChange>) -> Disk {
+    /// A disk that goes on from these zones of a durable image and these later records.
+    fn again(&self, zones: Vec<ZoneChange>, zone_records: Vec<(u64, ZoneChange)>) -> Disk {
         let mut mapped = Mapped::new(config(VOLATILE));
         let (mut log, mut ledgers) = (NoLog::default(), emulation::ledger::Ledgers::default());
         let mut cx = emulation::Cx { now: Instant::ORIGIN, log: &mut log, ledgers: &mut ledgers };
         let limits = self.pool.limits(V).unwrap().clone();
         emulation::BlockDevice::control(&mut mapped, &mut cx, Control::AddVolume(V, limits));
-        let disk = Disk::over(Zoned::recover(Box::new(mapped), false, [V], zones), Log::default());
+        let log = Log::default();
+        log.0.lock().unwrap().last = zone_records.last().map_or(0, |(number, _)| *number);
+        let volumes = vec![(V, self.pool.limits(V).unwrap().clone())];
+        let image = Image { volumes, zones, zone_records, ..Image::default() };
+        let zoned = Zoned::recover(Box::new(mapped), false, &image).expect("the zones of a volume");
+        let disk = Disk::over(zoned, log);
         disk.pool.check().unwrap();
         disk
     }
+}
+
+fn of(commit: &Commit) -> Vec<(u32, ZoneCondition, u64)> {
+    commit.zones.iter().map(|change| (change.zone, change.condition, change.wp.0)).collect()
 }
 
 fn volatile(change: impl FnOnce(&mut ZoneGeometry)) -> Disk {
@@ -78,9 +87,6 @@ fn a_commit_has_the_zones_that_changed_and_nothing_else() {
     let id = disk.plans.last().expect("the commit").request;
     disk.step(id, None);
     assert!(disk.end(flush).status.is_ok());
-    let of = |commit: &Commit| -> Vec<_> {
-        commit.zones.iter().map(|change| (change.zone, change.condition, change.wp.0)).collect()
-    };
     assert_eq!(of(&disk.commits[0]), [(1, Closed, 8), (2, Closed, 8)]);
     assert!(disk.end(under_way).status.is_ok());
     // A change of zones alone is worth a commit; one that failed is tried again.
@@ -145,17 +151,44 @@ fn zones_come_back_as_they_were_recorded_and_closed_after_a_loss_of_power() {
     disk.act(3, ZoneAction::Open);
     disk.write(at(4, 0), CAPACITY, 1);
     disk.fail_zone(5, ZoneFailure::Readonly);
-    let recorded: Vec<ZoneChange> =
-        disk.log.0.lock().unwrap().zones.iter().map(|(_, change)| *change).collect();
-    let mut same = disk.again(recorded.iter().copied());
+    let records = disk.log.0.lock().unwrap().zones.clone();
+    let recorded: Vec<ZoneChange> = records.iter().map(|(_, change)| *change).collect();
+    let mut same = disk.again(Vec::new(), records);
     let expected = [(Closed, 8), (ExpOpen, 0), (ExpOpen, 8), (Full, SIZE)];
     assert_eq!([1, 2, 3, 4].map(|zone| same.zone(zone)), expected);
     assert_eq!(same.conditions(5..7), [ZoneCondition::Readonly, Empty]);
     assert_eq!(same.write(at(1, 8), 8, 1), BlkStatus::Ok);
     assert_eq!(same.zone(1), (ImpOpen, 16));
-    let mut cold = disk.again(recorded.into_iter().map(ZoneChange::after_power_loss));
+    // No image has what was recorded only.
+    let committed = same.flush();
+    assert_eq!(of(&committed)[..3], [(1, Closed, 16), (2, ExpOpen, 0), (3, ExpOpen, 8)]);
+    let mut cold = disk.again(recorded.into_iter().map(ZoneChange::after_power_loss).collect(), Vec::new());
     assert_eq!(
         [1, 2, 3, 4].map(|zone| cold.zone(zone)),
         [(Closed, 8), (Empty, 0), (Closed, 8), (Full, SIZE)]
     );
+}
+
+#[test]
+fn zones_that_no_volume_could_have_are_refused() {
+    let disk = volatile(|_| {});
+    let change = |zone, condition, wp| ZoneChange { volume: V, zone, condition, wp: Sectors(wp) };
+    for wrong in [
+        change(0, Full, 0),
+        change(16, Full, 0),
+        change(1, Closed, CAPACITY + 1),
+        change(1, Closed, 0),
+        change(1, Empty, 8),
+        change(1, ImpOpen, 8),
+        change(1, ZoneCondition::NotWp, 0),
+    ] {
+        let volumes = vec![(V, disk.pool.limits(V).unwrap().clone())];
+        let image = Image { volumes, zones: vec![wrong], ..Image::default() };
+        let mut mapped = Mapped::new(config(VOLATILE));
+        let (mut log, mut ledgers) = (NoLog::default(), emulation::ledger::Ledgers::default());
+        let mut cx = emulation::Cx { now: Instant::ORIGIN, log: &mut log, ledgers: &mut ledgers };
+        let limits = image.volumes[0].1.clone();
+        emulation::BlockDevice::control(&mut mapped, &mut cx, Control::AddVolume(V, limits));
+        assert_eq!(Zoned::recover(Box::new(mapped), false, &image).unwrap_err(), wrong);
+    }
 }

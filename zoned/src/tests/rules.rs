@@ -434,3 +434,14 @@ fn a_report_begins_where_it_is_asked_and_is_never_empty() {
     let plain = disk.begin_on(PLAIN, Op::ReportZones { from: Sector(0), max: 1 }, Flags::NONE, 0);
     assert_eq!(disk.end(plain).status, BlkStatus::NotSupp);
 }
+
+#[test]
+fn zeroes_from_before_a_finish_fail_though_they_had_nothing_to_do() {
+    let mut disk = Disk::new(|_| {});
+    let write = disk.begin(Op::Write(range(at(1, 0), 4)), Flags::NONE, 1);
+    let zeroes = disk.begin(Op::WriteZeroes(range(at(1, 4), 4)), Flags::NONE, 0);
+    assert_eq!(disk.act_now(1, ZoneAction::Finish), BlkStatus::Ok);
+    assert_eq!(disk.end(write).status, BlkStatus::IoErr);
+    let ended = disk.answers.remove(&zeroes).map(|answer| (answer.status, answer.bytes));
+    assert_eq!(ended, Some((BlkStatus::IoErr, Bytes(0))));
+}
