@@ -402,6 +402,24 @@ impl DiskConfig {
         Ok(limits)
     }
 
+    /// Without its zones where the size is that of a volume yet to be found: they cannot be checked before.
+    #[must_use]
+    pub fn without_zones_of_unknown_size(&self) -> Self {
+        let zones = self.zones.clone().filter(|_| self.size.is_some());
+        Self { zones, ..self.clone() }
+    }
+
+    /// With the geometry that its volume has.
+    #[must_use]
+    pub fn of_volume(self, limits: &Limits) -> Self {
+        Self {
+            size: Some(limits.capacity.bytes()),
+            logical_block_size: Some(limits.logical_block.bytes()),
+            zones: limits.zones.as_ref().map(ZoneConfig::from),
+            ..self
+        }
+    }
+
     /// Its logical block.
     pub fn logical_block(&self) -> Bytes {
         self.logical_block_size.unwrap_or(Bytes(512))
@@ -454,30 +472,40 @@ impl DiskConfig {
     }
 }
 
+impl From<&ZoneGeometry> for ZoneConfig {
+    /// All of it, as it is written down.
+    fn from(zones: &ZoneGeometry) -> Self {
+        Self {
+            size: zones.size.bytes(),
+            capacity: Some(zones.capacity.bytes()),
+            conventional: zones.conventional,
+            max_open: zones.max_open,
+            max_active: zones.max_active,
+            max_append: Some(zones.max_append.bytes()),
+        }
+    }
+}
+
 impl ZoneConfig {
     fn check(&self, disk: &DiskConfig, pool: &PoolConfig) -> Result<(), ConfigError> {
         let excluded = match pool.kind {
             PoolType::Loop | PoolType::Null => Some(
-                "--zoned is for type ram: types loop and null have no map, which keeps the contents of zones",
+                "--zoned is for types ram and file: types loop and null have no map, which keeps the contents of zones",
             ),
-            PoolType::File => Some("--zoned is for type ram: type file does not keep zones"),
-            PoolType::Ram if pool.recovery.is_some() => {
-                Some("--zoned and --user-recovery: zones do not outlive the server; leave one of them out")
-            }
-            PoolType::Ram if disk.nvme.is_some() => {
+            PoolType::Ram | PoolType::File if disk.nvme.is_some() => {
                 Some("--zoned and --nvme-tcp: zones are not served over NVMe/TCP; leave one of them out")
             }
-            PoolType::Ram if disk.unprivileged => Some(
+            PoolType::Ram | PoolType::File if disk.unprivileged => Some(
                 "--zoned and --unprivileged: the driver has zones only where it allows user copy, which is not there",
             ),
-            PoolType::Ram if self.size > ZONE_SIZE_MAX => Some("zone-size: at most 1T"),
-            PoolType::Ram => None,
+            PoolType::Ram | PoolType::File if self.size > ZONE_SIZE_MAX => Some("zone-size: at most 1T"),
+            PoolType::Ram | PoolType::File => None,
         };
         excluded.map_or(Ok(()), |why| Err(ConfigError::Excluded(why)))
     }
 
     /// The zones in sectors, not validated but for that.
-    fn geometry(&self, map_block: Sectors) -> Result<ZoneGeometry, LimitsError> {
+    pub(crate) fn geometry(&self, map_block: Sectors) -> Result<ZoneGeometry, LimitsError> {
         let size = self.size.0;
         let zone = self.size.sectors().ok_or(ZoneGeometryError::Size(size, map_block.bytes().0))?;
         let capacity = self.capacity.unwrap_or(self.size);

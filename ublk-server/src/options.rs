@@ -110,7 +110,8 @@ pub struct AddOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_max_segments: Option<u32>,
 
-    /// A zoned disk: sequential zones are written at their write pointer only. For type ram
+    /// A zoned disk: sequential zones are written at their write pointer only. For types ram
+    /// and file
     #[arg(long, num_args = 0..=1, default_missing_value = "1", value_parser = switch, value_name = "0|1",
           help_heading = "Zones")]
     #[serde(skip_serializing_if = "Option::is_none")]

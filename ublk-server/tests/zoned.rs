@@ -231,3 +231,128 @@ fn a_report_of_many_zones_is_whole_and_quick() {
         (0u64..).zip(&all).all(|(index, zone)| zone["start"] == index * MIB && zone["wp"] == index * MIB)
     );
 }
+
+/// The conditions of the zones from 2 on, and what is written of each.
+fn states(client: &Client, count: usize) -> Vec<(String, u64)> {
+    (2..2 + count).map(|zone| state(client, "a", zone)).collect()
+}
+
+/// Leaves zone 2 written, 3 open by command, 4 full by a finish, 5 read-only, and 6 with a copy in it.
+fn leave(env: &Env, client: &Client) {
+    write(client, "a", 8 * MIB, &pattern(8192, 1)).unwrap();
+    for (action, zone) in [("open", "12M"), ("finish", "16M")] {
+        env.ok(&["zone", action, "-n", "a", "--offset", zone, "--count", "1"]);
+    }
+    env.ok(&["zone", "set-condition", "read-only", "-n", "a", "--offset", "20M", "--count", "1"]);
+    env.ok(&["copy", "-n", "a", "8M+8K", "24M", "--append"]);
+}
+
+fn are(states: &[(String, u64)], expected: &[(&str, u64)]) {
+    let states: Vec<_> = states.iter().map(|(condition, written)| (condition.as_str(), *written)).collect();
+    assert_eq!(states, expected);
+}
+
+#[test]
+fn zones_in_a_file_outlive_their_server() {
+    let env = Env::new();
+    let path = env.dir.join("disk");
+    let add = |more: &[&str]| {
+        let file =
+            ["add", "-t", "file", "-f", path.to_str().unwrap(), "--no-ublk", "--pool", "a", "--name", "a"];
+        env.ublk(&[&file[..], more].concat())
+    };
+    let zones = ["--size", "64M", "--zoned", "--zone-size", "4M", "--conventional-zones", "2"];
+    let small = add(&["--size", "63M", "--zoned", "--zone-size", "4M"]);
+    assert!(small.code == 2 && small.stderr.contains("multiple of the zone size"), "{small:?}");
+    let added = add(&zones);
+    assert_eq!(added.code, 0, "{added:?}");
+    leave(&env, &env.client("a"));
+    // Not one of them was flushed: the redo log has them.
+    env.kill_server("a");
+    assert!(env.ok(&["check", path.to_str().unwrap()]).contains("its server died"));
+    let again = add(&[]);
+    assert_eq!(again.code, 0, "{again:?}");
+    env.ok(&["set", "-n", "a", "copy-max-segments=100"]);
+    let written = 8192;
+    let expected =
+        [("closed", written), ("exp-open", 0), ("full", 4 * MIB), ("read-only", 0), ("closed", written)];
+    are(&states(&env.client("a"), 5), &expected);
+    // What was replayed is not in the image yet: a second death before any flush of it must not lose it.
+    write(&env.client("a"), "a", 8 * MIB + written, &pattern(4096, 2)).unwrap();
+    env.kill_server("a");
+    assert_eq!(add(&zones).code, 0, "the same geometry may be repeated");
+    let client = env.client("a");
+    assert_eq!(read(&client, "a", 8 * MIB, 8192), pattern(8192, 1));
+    assert_eq!(read(&client, "a", 24 * MIB, 8192), pattern(8192, 1));
+    let mut expected = expected;
+    expected[0].1 += 4096;
+    are(&states(&client, 5), &expected);
+    write(&client, "a", 12 * MIB, &pattern(4096, 3)).unwrap();
+    // A server that ends well has flushed; no zone is open when it comes back.
+    env.ok(&["del", "-n", "a"]);
+    let other = add(&["--zoned", "--zone-size", "8M"]);
+    assert!(other.code == 1 && other.stderr.contains("has other zones"), "{other:?}");
+    assert_eq!(add(&[]).code, 0);
+    expected[1] = ("closed", 4096);
+    are(&states(&env.client("a"), 5), &expected);
+    env.ok(&["zone", "reset", "-n", "a"]);
+    env.ok(&["zone", "open", "-n", "a", "--offset", "8M", "--count", "1"]);
+    env.ok(&["del", "-n", "a"]);
+    assert_eq!(add(&[]).code, 0);
+    are(&states(&env.client("a"), 2), &[("empty", 0), ("empty", 0)]);
+    env.ok(&["del", "-n", "a"]);
+    assert!(env.ok(&["check", path.to_str().unwrap()]).contains("no contradiction found"));
+}
+
+#[test]
+fn without_the_redo_log_zones_are_as_of_the_last_flush_and_closed() {
+    let env = Env::new();
+    let path = env.dir.join("disk");
+    let file = ["add", "-t", "file", "-f", path.to_str().unwrap(), "--no-ublk", "--pool", "a", "--name", "a"];
+    let zones = ["--size", "64M", "--zoned", "--zone-size", "4M", "--conventional-zones", "2"];
+    env.ok(&[&file[..], &zones].concat());
+    let client = env.client("a");
+    leave(&env, &client);
+    client.exchange("PUT", &format!("/v1/disks/a/data?offset={}&fua=true", 28 * MIB), &[5; 4096]).unwrap();
+    write(&client, "a", 28 * MIB + 4096, &[6; 4096]).unwrap();
+    write(&client, "a", 32 * MIB, &[7; 4096]).unwrap();
+    env.kill_server("a");
+    let bytes = std::fs::read(&path).unwrap();
+    let identifier = std::str::from_utf8(&bytes[24..56]).unwrap();
+    std::fs::remove_dir_all(ublk_server::store::shared::path(identifier)).unwrap();
+    for _ in 0..2 {
+        env.ok(&file);
+        let expected = [
+            ("closed", 8192),
+            ("empty", 0),
+            ("full", 4 * MIB),
+            ("read-only", 0),
+            ("closed", 8192),
+            ("closed", 4096),
+            ("empty", 0),
+        ];
+        are(&states(&env.client("a"), 7), &expected);
+        assert_eq!(read(&env.client("a"), "a", 28 * MIB, 8192), [[5; 4096], [0; 4096]].concat());
+        // What was found closed was written down as closed, before anything was flushed.
+        env.kill_server("a");
+    }
+}
+
+#[test]
+fn zones_in_memory_come_back_after_recovery() {
+    let env = Env::new();
+    let client = zoned(&env, "a", &["--user-recovery=reissue", "--max-open", "3", "--max-active", "4"]);
+    leave(&env, &client);
+    env.kill_server("a");
+    env.ok(&["recover", "-n", "a"]);
+    let expected = [("closed", 8192), ("exp-open", 0), ("full", 4 * MIB), ("read-only", 0), ("closed", 8192)];
+    are(&states(&env.client("a"), 5), &expected);
+    let client = env.client("a");
+    assert_eq!(read(&client, "a", 24 * MIB, 8192), pattern(8192, 1));
+    write(&client, "a", 28 * MIB, &[1; 4096]).unwrap();
+    assert_eq!(
+        code(write(&client, "a", 32 * MIB, &[1; 4096])),
+        "zone-active-resource",
+        "the limits count on"
+    );
+}

@@ -70,8 +70,11 @@ fn attempt(
     }
     let pool = options.new_pool(available(options.recovery().is_some())?)?;
     // What only the server can know, the size of a path, is checked there.
-    let size = if pool.path.is_some() { pool.map_block } else { DEFAULT_SIZE };
-    disk.limits(&pool, size).map_err(|error| Failure::from_lines(Exit::Usage, &error.to_string()))?;
+    let (checked, size) = match pool.path {
+        Some(_) => (disk.without_zones_of_unknown_size(), pool.map_block),
+        None => (disk.clone(), DEFAULT_SIZE),
+    };
+    checked.limits(&pool, size).map_err(|error| Failure::from_lines(Exit::Usage, &error.to_string()))?;
     let start = StartConfig {
         state: state.base().to_path_buf(),
         pool,

@@ -12,6 +12,7 @@ use emulation::mapped::Mapped;
 use emulation::{BlockDevice, Bytes};
 use serde::Serialize;
 use std::fmt::Write;
+use zoned::Zoned;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -63,12 +64,14 @@ fn verify(args: &CheckArgs) -> Result<Report, Failure> {
     let head = file.header().map_err(file_failure)?;
     let meta = file.meta(true).map_err(file_failure)?;
     let owner = Owner::new(&head.identifier).map_err(|error| damaged(error.to_string()))?;
-    let Loaded { contents, image, ended } = load::load(&meta, &shared::path(&head.identifier), &owner)
+    let Loaded { contents, image, ended, .. } = load::load(&meta, &shared::path(&head.identifier), &owner)
         .map_err(|error| damaged(error.to_string()))?;
     let config = server::file_shape(head.map_block, file.room());
-    let device = Mapped::recover(config, &image).map_err(|error| damaged(error.to_string()))?;
+    let map = Mapped::recover(config, &image).map_err(|error| damaged(error.to_string()))?;
+    file.check_end(map.store_end().bytes()).map_err(file_failure)?;
+    let device = Zoned::recover(Box::new(map), false, &image)
+        .map_err(|zone| damaged(format!("volume {} has no such zone: {zone:?}", zone.volume.0)))?;
     device.check().map_err(damaged)?;
-    file.check_end(device.store_end().bytes()).map_err(file_failure)?;
     let usage = device.usage();
     let volume = |row: crate::store::meta::VolumeRow| Volume {
         name: row.name,

@@ -116,7 +116,11 @@ impl Server {
     pub(crate) fn add(self: &Arc<Self>, config: DiskConfig, force: bool) -> Result<Disk, ApiError> {
         let _changes = self.changes.lock().expect("a panic ends the process");
         // What cannot be is refused before anything is made.
-        config
+        let checked = match self.durable {
+            Some(_) => config.without_zones_of_unknown_size(),
+            None => config.clone(),
+        };
+        checked
             .limits(&self.pool, self.default_size)
             .map_err(|error| ApiError::from_lines(400, "bad-request", &error.to_string()))?;
         let record = DiskRecord {
@@ -135,15 +139,20 @@ impl Server {
         };
         let made = self.volume(&config).and_then(|volume| {
             let limits = volume.limits.clone();
+            // What is stored has its own geometry.
+            let config = match self.durable {
+                Some(_) => config.clone().of_volume(&limits),
+                None => config.clone(),
+            };
             let published = self.publish(&config, volume.id, limits, How::Add { force }, &mut record);
             let undone = published.inspect_err(|_| {
                 self.nvme.remove(volume.id);
                 self.drop_volume(volume.id, volume.fresh);
             });
-            undone.map(|ublk| (volume.id, ublk))
+            undone.map(|ublk| (volume.id, config, ublk))
         });
         match made {
-            Ok((volume, ublk)) => Ok(self.enter(record, Entry { volume, id: None, config, ublk })),
+            Ok((volume, config, ublk)) => Ok(self.enter(record, Entry { volume, id: None, config, ublk })),
             Err(error) => {
                 tracing::error!("disk {}: {}", record.name, error.message);
                 if named {

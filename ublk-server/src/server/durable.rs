@@ -3,12 +3,12 @@
 
 use super::pool::{LIVE_MAX, Parts};
 use super::state_error;
-use crate::config::{CacheMode, DEFAULT_SIZE, DiskConfig, PoolConfig, PoolType};
+use crate::config::{CacheMode, DEFAULT_SIZE, DiskConfig, PoolConfig, PoolType, ZoneConfig};
 use crate::control::api::ApiError;
 use crate::store::load::{self, Ended, Loaded};
 use crate::store::meta::{Meta, Place, VolumeRow};
 use crate::store::pool_file::{PoolFile, PoolFileError};
-use crate::store::redo::{FileLog, Owner};
+use crate::store::redo::{FileLog, Owner, Records};
 use crate::store::{FileStore, RamStore, Store, header, shared};
 use emulation::emulated::Emulated;
 use emulation::mapped::{Cache, Mapped, MappedConfig};
@@ -19,6 +19,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use zoned::Zoned;
 
 /// The most that a regular file may hold: less than the offsets that file systems have, and more than a disk has.
 const FILE_MAX: Bytes = Bytes(1 << 50);
@@ -156,15 +157,22 @@ struct Opening<'a> {
 impl Opening<'_> {
     fn open(self, store: Store, file: Option<PoolFile>, default_size: Bytes) -> Result<Parts, ApiError> {
         let owner = Owner::new(self.identifier).map_err(|error| log_error(&error))?;
-        let Loaded { contents, image, ended } =
+        let Loaded { contents, image, ended, closed } =
             load::load(&self.meta, &shared::path(self.identifier), &owner)
                 .map_err(|error| ApiError::new(422, "store", error.to_string()))?;
-        let mapped = Mapped::recover(self.mapped, &image).map_err(|error| {
+        let damaged = |error: String| {
             ApiError::new(422, "damaged", format!("the metadata of the pool contradicts itself: {error}"))
                 .hint("nothing was changed")
+        };
+        let mapped = Mapped::recover(self.mapped, &image).map_err(|error| damaged(error.to_string()))?;
+        let store_end = mapped.store_end().bytes();
+        // A condition is durable where every acknowledged change is.
+        let write_through = matches!(self.mapped.cache, Cache::WriteThrough { .. });
+        let zoned = Zoned::recover(Box::new(mapped), write_through, &image).map_err(|zone| {
+            damaged(format!("volume {} has no zone {} that could be {zone:?}", zone.volume.0, zone.zone))
         })?;
         if let Some(file) = &file {
-            file.check_end(mapped.store_end().bytes()).map_err(|error| file_error(&error))?;
+            file.check_end(store_end).map_err(|error| file_error(&error))?;
         }
         let meta = match (&file, self.looked) {
             (Some(file), true) => Arc::new(file.meta(false).map_err(|error| file_error(&error))?),
@@ -177,8 +185,12 @@ impl Opening<'_> {
             tracing::warn!("what was acknowledged after the last flush is lost");
         }
         let dir = shared::dir(self.identifier).map_err(state_error)?;
-        let log = FileLog::create(&dir.join(load::LOG), &owner, image.sequence, &image.records)
+        let records = Records { maps: image.records, zones: image.zone_records };
+        let log = FileLog::create(&dir.join(load::LOG), &owner, image.sequence, &records)
             .map_err(|error| log_error(&error))?;
+        if !closed.is_empty() {
+            meta.set_zones(&closed).map_err(|error| meta_error(&error))?;
+        }
         meta.set_open(Some(&owner.boot)).map_err(|error| meta_error(&error))?;
         let volumes = contents.volumes.into_iter().map(|(id, row)| (row.name.clone(), (id, row)));
         let durable = Durable {
@@ -189,7 +201,7 @@ impl Opening<'_> {
             memory: file.is_none(),
             _file: file,
         };
-        let pool = Pool::new(Box::new(Emulated::new(Box::new(mapped))), Box::new(log));
+        let pool = Pool::new(Box::new(Emulated::new(Box::new(zoned))), Box::new(log));
         Ok(Parts { pool, store, default_size, durable: Some(durable) })
     }
 }
@@ -263,6 +275,7 @@ impl Durable {
             name: name.clone(),
             size: limits.capacity.bytes(),
             logical_block_size: limits.logical_block.bytes(),
+            zones: limits.zones.as_ref().map(ZoneConfig::from),
         };
         if row.logical_block_size < self.logical_block {
             return Err(geometry(
@@ -353,7 +366,20 @@ fn stored(
             return Err(geometry(option, given, has, &what));
         }
     }
-    let config = DiskConfig { logical_block_size: Some(row.logical_block_size), ..config.clone() };
+    if let Some(zones) = &config.zones {
+        let block = pool.map_block.whole_sectors();
+        let given = zones.geometry(block).map_err(|error| ApiError::bad_request(error.to_string()))?;
+        if row.zones != Some(ZoneConfig::from(&given)) {
+            let has = if row.zones.is_some() { "other zones" } else { "no zones" };
+            return Err(ApiError::new(409, "geometry", format!("--zoned: {what} has {has}"))
+                .hint("leave --zoned and its options out: the geometry of what is stored stays"));
+        }
+    }
+    let config = DiskConfig {
+        logical_block_size: Some(row.logical_block_size),
+        zones: row.zones.clone(),
+        ..config.clone()
+    };
     Ok(Volume { id, limits: checked(&config, pool, row.size)?, fresh: false })
 }
 

@@ -2,7 +2,8 @@
 
 use super::meta::{Contents, Meta, MetaError, VolumeRow};
 use super::redo::{self, Owner};
-use emulation::redo::Image;
+use emulation::limits::LimitsError;
+use emulation::redo::{Image, ZoneChange};
 use emulation::{Bytes, Limits};
 use std::io;
 use std::path::Path;
@@ -40,6 +41,9 @@ pub enum LoadError {
     /// The metadata.
     #[error(transparent)]
     Meta(#[from] MetaError),
+    /// The limits of a volume.
+    #[error("a volume in it could not be: {0}")]
+    Limits(#[from] LimitsError),
     /// The redo log.
     #[error("the redo log cannot be read: {0}")]
     Log(#[from] io::Error),
@@ -54,6 +58,9 @@ pub struct Loaded {
     pub image: Image,
     /// How its last server ended.
     pub ended: Ended,
+    /// Of the zones of the image those that its last server had open and the metadata has as open: whoever goes on
+    /// writes them down as closed.
+    pub closed: Vec<ZoneChange>,
 }
 
 /// Reads all of it; changes nothing. `shared` is the directory of the pool in shared memory.
@@ -63,24 +70,44 @@ pub struct Loaded {
 pub fn load(meta: &Meta, shared: &Path, owner: &Owner) -> Result<Loaded, LoadError> {
     let contents = meta.contents()?;
     let block = contents.pool.map_block;
-    let volumes = contents.volumes.iter().map(|(id, row)| (*id, limits(row, block))).collect();
-    let mut image = Image { volumes, sequence: contents.sequence, ..Image::default() };
+    let volumes = contents.volumes.iter().map(|(id, row)| Ok((*id, limits(row, block)?)));
+    let volumes = volumes.collect::<Result<_, LimitsError>>()?;
+    let zones = meta.zones()?;
+    let mut image = Image { volumes, sequence: contents.sequence, zones, ..Image::default() };
     meta.extents(|extent| image.entries.push(extent))?;
     let ended = match &contents.pool.open_since {
         None => Ended::Closed,
         Some(boot) if *boot != owner.boot => Ended::HostWentDown,
         Some(_) => match redo::read(&shared.join(LOG), owner, image.sequence)? {
             Some(records) => {
-                image.records = records;
-                Ended::Died(image.records.len() as u64)
+                let changes = records.len();
+                (image.records, image.zone_records) = (records.maps, records.zones);
+                Ended::Died(changes)
             }
             None => Ended::LogLost,
         },
     };
-    Ok(Loaded { contents, image, ended })
+    let mut closed = Vec::new();
+    if !matches!(ended, Ended::Died(_)) {
+        for zone in &mut image.zones {
+            let after = zone.after_power_loss();
+            if after != *zone {
+                *zone = after;
+                closed.push(after);
+            }
+        }
+    }
+    Ok(Loaded { contents, image, ended, closed })
 }
 
 /// The geometry of a volume, with limits that are set when it becomes a disk.
-pub fn limits(row: &VolumeRow, map_block: Bytes) -> Limits {
-    Limits::new(row.size.whole_sectors(), row.logical_block_size.whole_sectors(), map_block.whole_sectors())
+///
+/// # Errors
+/// Its zones could not be.
+pub fn limits(row: &VolumeRow, map_block: Bytes) -> Result<Limits, LimitsError> {
+    let block = map_block.whole_sectors();
+    let mut limits = Limits::new(row.size.whole_sectors(), row.logical_block_size.whole_sectors(), block);
+    limits.zones = row.zones.as_ref().map(|zones| zones.geometry(block)).transpose()?;
+    limits.zones.map_or(Ok(()), |zones| zones.validate(&limits))?;
+    Ok(limits)
 }

@@ -3,9 +3,11 @@
 
 mod region;
 
+use crate::config::ZoneConfig;
 use crate::units::size;
-use emulation::redo::{Commit, MapChange};
-use emulation::{Bytes, VolumeId};
+use emulation::redo::{Commit, MapChange, ZoneChange};
+use emulation::zone::ZoneCondition;
+use emulation::{Bytes, Sectors, VolumeId};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
 pub use region::Traffic;
 use region::{Region, WholeFile};
@@ -27,6 +29,9 @@ const POOL: TableDefinition<'_, (), &[u8]> = TableDefinition::new("pool");
 const VOLUMES: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("volumes");
 /// Volume and first logical block of an extent; its length in map blocks and its first physical block.
 const EXTENTS: TableDefinition<'_, (u32, u64), (u64, u64)> = TableDefinition::new("extents");
+/// Volume and number of a zone that is not empty; its condition, numbered as Linux does, and its pointer in sectors from
+/// its start. Pools that never had a zoned volume may lack it.
+const ZONES: TableDefinition<'_, (u32, u32), (u8, u64)> = TableDefinition::new("zones");
 /// One row: the last redo record that the maps contain.
 const SEQUENCE: TableDefinition<'_, (), u64> = TableDefinition::new("sequence");
 
@@ -92,6 +97,9 @@ pub struct VolumeRow {
     /// Its logical block.
     #[serde(with = "size")]
     pub logical_block_size: Bytes,
+    /// How it is divided into zones, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zones: Option<ZoneConfig>,
 }
 
 /// Everything but the maps.
@@ -167,6 +175,7 @@ impl Meta {
             transaction.open_table(SEQUENCE)?.insert((), 0)?;
             transaction.open_table(VOLUMES)?;
             transaction.open_table(EXTENTS)?;
+            transaction.open_table(ZONES)?;
             Ok(())
         })?;
         Ok(meta)
@@ -276,6 +285,37 @@ impl Meta {
         })
     }
 
+    /// The zones that are not empty, in order.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn zones(&self) -> Result<Vec<ZoneChange>, MetaError> {
+        self.with(|database| {
+            let table = match database.begin_read()?.open_table(ZONES) {
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                other => other?,
+            };
+            let mut zones = Vec::new();
+            for row in table.iter()? {
+                let (key, value) = row?;
+                let ((volume, zone), (condition, wp)) = (key.value(), value.value());
+                let condition = ZoneCondition::ALL.into_iter().find(|known| *known as u8 == condition);
+                let condition =
+                    condition.ok_or_else(|| damaged("a zone in a condition that there is not"))?;
+                zones.push(ZoneChange { volume: VolumeId(volume), zone, condition, wp: Sectors(wp) });
+            }
+            Ok(zones)
+        })
+    }
+
+    /// Makes these zones durable, all or none.
+    ///
+    /// # Errors
+    /// The medium fails or is full.
+    pub fn set_zones(&self, zones: &[ZoneChange]) -> Result<(), MetaError> {
+        self.write(|transaction| apply_zones(transaction, &[], zones))
+    }
+
     /// Says that a server has the pool open, in which boot of the host, or that it closed it.
     ///
     /// # Errors
@@ -308,7 +348,7 @@ impl Meta {
         self.write(|transaction| {
             transaction.open_table(VOLUMES)?.remove(id.0)?;
             transaction.open_table(EXTENTS)?.retain_in((id.0, 0)..=(id.0, u64::MAX), |_, _| false)?;
-            Ok(())
+            apply_zones(transaction, &[id], &[])
         })
     }
 
@@ -325,7 +365,7 @@ impl Meta {
         })
     }
 
-    /// Makes the changes of the maps durable, all or none.
+    /// Makes the changes of the maps and of the zones durable, all or none.
     ///
     /// # Errors
     /// The medium fails or is full. Whether the commit is durable all the same nobody knows.
@@ -339,9 +379,31 @@ impl Meta {
                 apply(&mut extents, change)?;
             }
             transaction.open_table(SEQUENCE)?.insert((), commit.sequence)?;
-            Ok(())
+            apply_zones(transaction, &commit.removed, &commit.zones)
         })
     }
+}
+
+fn apply_zones(
+    transaction: &WriteTransaction,
+    removed: &[VolumeId],
+    changes: &[ZoneChange],
+) -> Result<(), MetaError> {
+    if removed.is_empty() && changes.is_empty() {
+        return Ok(());
+    }
+    let mut table = transaction.open_table(ZONES)?;
+    for id in removed {
+        table.retain_in((id.0, 0)..=(id.0, u32::MAX), |_, _| false)?;
+    }
+    for change in changes {
+        let key = (change.volume.0, change.zone);
+        match change.condition {
+            ZoneCondition::Empty => drop(table.remove(key)?),
+            condition => drop(table.insert(key, (condition as u8, change.wp.0))?),
+        }
+    }
+    Ok(())
 }
 
 fn contents(database: &Database) -> Result<Contents, MetaError> {

@@ -30,7 +30,7 @@ fn open(path: &std::path::Path) -> File {
 }
 
 fn row(name: &str) -> VolumeRow {
-    VolumeRow { name: name.into(), size: Bytes::gib(1), logical_block_size: Bytes(512) }
+    VolumeRow { name: name.into(), size: Bytes::gib(1), logical_block_size: Bytes(512), zones: None }
 }
 
 fn change(volume: VolumeId, start: u64, len: u64, physical: Option<u64>) -> MapChange {
@@ -226,4 +226,30 @@ fn config() -> MappedConfig {
     let physical = Bytes::gib(1024).whole_sectors();
     let cache = Cache::Volatile { held_max: physical };
     MappedConfig { map_block: Sectors(8), cap: physical, physical, cache, trim: true }
+}
+
+#[test]
+fn zones_are_kept_until_they_are_empty_or_their_volume_is_gone() {
+    let dir = Dir::new("zones");
+    let meta = Meta::create(dir.place(), "abc", Bytes::kib(4)).unwrap();
+    let (a, b) = (meta.add_volume(&row("a")).unwrap(), meta.add_volume(&row("b")).unwrap());
+    let zone = |volume, zone, condition, wp| ZoneChange { volume, zone, condition, wp: Sectors(wp) };
+    let first = vec![
+        zone(a, 1, ZoneCondition::Closed, 8),
+        zone(a, 2, ZoneCondition::ExpOpen, 0),
+        zone(b, 1, ZoneCondition::Full, 64),
+        zone(b, u32::MAX, ZoneCondition::Offline, 8),
+    ];
+    meta.commit(&Commit { zones: first.clone(), sequence: 3, ..Commit::default() }).unwrap();
+    assert_eq!(meta.zones().unwrap(), first);
+    let second = vec![zone(a, 1, ZoneCondition::Empty, 0), zone(a, 2, ZoneCondition::Closed, 16)];
+    meta.commit(&Commit { zones: second.clone(), sequence: 4, ..Commit::default() }).unwrap();
+    assert_eq!(meta.zones().unwrap(), [&second[1..], &first[2..]].concat());
+    meta.commit(&Commit { removed: vec![a], sequence: 5, ..Commit::default() }).unwrap();
+    assert_eq!(meta.zones().unwrap(), first[2..]);
+    meta.remove_volume(b).unwrap();
+    assert_eq!(meta.zones().unwrap(), []);
+    meta.set_zones(&first).unwrap();
+    drop(meta);
+    assert_eq!(Meta::look(dir.place()).unwrap().zones().unwrap(), first);
 }
