@@ -356,3 +356,21 @@ fn zones_in_memory_come_back_after_recovery() {
         "the limits count on"
     );
 }
+
+#[test]
+fn the_selftest_judges_the_zones_of_a_zoned_disk() {
+    let env = Env::new();
+    let client = zoned(&env, "a", &["--zone-capacity", "3M"]);
+    write(&client, "a", 20 * MIB, &pattern(4096, 1)).unwrap();
+    let target = format!("unix:{}", env.socket("a").display());
+    let selftest = |scratch: &[&str]| env.ublk(&[&["selftest", "--target", &target], scratch].concat());
+    let reading = selftest(&[]);
+    assert_eq!(reading.code, 0, "{reading:?}");
+    assert!(reading.stdout.contains("ok 5 - 7.12 ") && reading.stdout.contains("# SKIP"), "{reading:?}");
+    let all = selftest(&["--scratch", "8M+8M"]);
+    assert!(all.code == 0 && !all.stdout.contains("SKIP"), "{all:?}");
+    assert_eq!(all.stdout.matches("\nok ").count(), 7, "{all:?}");
+    are(&states(&client, 4), &[("empty", 0), ("empty", 0), ("empty", 0), ("imp-open", 4096)]);
+    let small = selftest(&["--scratch", "9M+8M"]);
+    assert!(small.code == 2 && small.stderr.contains("two sequential zones"), "{small:?}");
+}

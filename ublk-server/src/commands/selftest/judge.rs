@@ -1,11 +1,14 @@
 //! `ublk selftest --target`: the clauses against a disk, reported as TAP or JSON.
 
 use super::clauses::{Bench, CLAUSES, SCRATCH_MIN, Verdict};
-use super::target::{self, Shape};
+use super::target::{self, Served, Shape, Target};
+use super::zoned::{ZONE_CLAUSES, ZoneBench, ZonedTarget};
 use super::{Failure, json, print};
 use crate::cli::Span;
+use crate::control::api::{ZoneTypeName, ZoneView};
 use serde::Serialize;
 use std::fmt::Write;
+use std::ops::Range;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -29,20 +32,33 @@ pub(super) fn run(text: &str, scratch: Option<Span>, as_json: bool) -> Result<St
     let target = target::open(text)?;
     let disk = target.shape().name.clone();
     let (start, length) = range(target.shape(), scratch)?;
-    let bench = Bench { target, start, length };
     let mut clauses = Vec::new();
-    for clause in &CLAUSES {
-        let verdict = match clause.writes && scratch.is_none() {
+    let mut judge = |number, words, writes, run: &dyn Fn() -> Result<Verdict, Failure>| {
+        let verdict = match writes && scratch.is_none() {
             true => Verdict::Skipped("needs --scratch".to_string()),
             // A disk that fails to read or write is judged, too.
-            false => (clause.run)(&bench).unwrap_or_else(|failure| Verdict::Broken(failure.message)),
+            false => run().unwrap_or_else(|failure| Verdict::Broken(failure.message)),
         };
         let (verdict, why) = match verdict {
             Verdict::Holds => ("holds", None),
             Verdict::Broken(why) => ("broken", Some(why)),
             Verdict::Skipped(why) => ("skipped", Some(why)),
         };
-        clauses.push(Line { number: clause.number, words: clause.words, verdict, why });
+        clauses.push(Line { number, words, verdict, why });
+    };
+    if target.shape().zone_size.is_some() {
+        let bench = zone_bench(&target, start..start + length)?;
+        for clause in &ZONE_CLAUSES {
+            judge(clause.number, clause.words, clause.writes, &|| (clause.run)(&bench));
+        }
+        if !bench.zones.is_empty() {
+            bench.fresh()?;
+        }
+    } else {
+        let bench = Bench { target: Box::new(target), start, length };
+        for clause in &CLAUSES {
+            judge(clause.number, clause.words, clause.writes, &|| (clause.run)(&bench));
+        }
     }
     let broken = clauses.iter().filter(|line| line.verdict == "broken").count();
     let report = Report { target: text.to_string(), disk, clauses };
@@ -51,7 +67,25 @@ pub(super) fn run(text: &str, scratch: Option<Span>, as_json: bool) -> Result<St
         return Ok(out);
     }
     print(&out)?;
-    Err(Failure::failed(format!("{broken} of {} clauses are broken on {text}", CLAUSES.len())))
+    Err(Failure::failed(format!("{broken} of {} clauses are broken on {text}", report.clauses.len())))
+}
+
+/// Two sequential zones within the scratch range.
+fn zone_bench(target: &Served, scratch: Range<u64>) -> Result<ZoneBench<'_>, Failure> {
+    let inside = |zone: &ZoneView| {
+        let range = zone.start..zone.start + zone.length;
+        zone.kind == ZoneTypeName::SeqWriteRequired
+            && scratch.start <= range.start
+            && range.end <= scratch.end
+    };
+    let zones: Vec<ZoneView> = target.report()?.into_iter().filter(inside).take(2).collect();
+    if !scratch.is_empty() && zones.len() < 2 {
+        return Err(Failure::usage(
+            "--scratch START+LENGTH: has to hold two sequential zones of a zoned disk",
+        ));
+    }
+    let shape = target.shape();
+    Ok(ZoneBench { target, size: shape.size, block: shape.logical_block, zones })
 }
 
 /// The scratch range; nothing when none was given.

@@ -7,6 +7,7 @@ mod judge;
 mod target;
 #[cfg(test)]
 mod tests;
+mod zoned;
 
 use super::{Exit, Failure, json, print};
 use crate::cli::SelftestArgs;

@@ -1,9 +1,12 @@
 //! What the clauses are run against: a disk that is written, read, and sent copy commands.
 
 use super::Failure;
+use super::zoned::ZonedTarget;
 use crate::cli::Target as Named;
 use crate::commands::locate;
-use crate::control::api::{CopyRequest, Disk, Empty, Job, JobState, Segment};
+use crate::control::api::{
+    CopyRequest, Disk, Empty, Job, JobState, Segment, ZoneActionName, ZoneReport, ZoneRequest, ZoneView,
+};
 use crate::control::client::{Client, ClientError};
 use crate::state::State;
 use emulation::Bytes;
@@ -50,6 +53,8 @@ pub(super) struct Shape {
     pub(super) copy_max_bytes: u64,
     pub(super) copy_max_segment_bytes: u64,
     pub(super) copy_max_segments: u32,
+    /// It is zoned.
+    pub(super) zone_size: Option<u64>,
 }
 
 /// A copy command that was done.
@@ -65,7 +70,7 @@ pub(super) struct Done {
 pub(super) type Outcome = Result<Done, String>;
 
 /// A disk behind a control API, and its block device when that was named.
-struct Served {
+pub(super) struct Served {
     client: Client,
     shape: Shape,
     node: Option<File>,
@@ -76,22 +81,29 @@ struct Served {
 ///
 /// # Errors
 /// There is no such disk, or nobody answers for it.
-pub(super) fn open(text: &str) -> Result<Box<dyn Target>, Failure> {
+pub(super) fn open(text: &str) -> Result<Served, Failure> {
     if let Some(socket) = text.strip_prefix("unix:") {
         let client = Client::new(Path::new(socket));
         let disks: Vec<Disk> = client.call("GET", "/v1/disks")?;
         let disk = disks.into_iter().next();
         let disk = disk.ok_or_else(|| Failure::failed(format!("{socket}: the pool has no disk")))?;
-        return Ok(Box::new(Served { client, shape: shape(disk), node: None }));
+        return Ok(Served { client, shape: shape(disk), node: None });
     }
     let named: Named = text.parse().map_err(|_| unknown(text))?;
     if !text.starts_with("/dev/ublkb") {
         return Err(unknown(text));
     }
     let served = locate::served(&State::open()?, &named)?;
-    let node = File::options().read(true).write(true).open(text);
-    let node = node.map_err(|error| Failure::failed(format!("{text}: {error}")))?;
-    Ok(Box::new(Served { shape: shape(served.disk()?), client: served.client, node: Some(node) }))
+    let shape = shape(served.disk()?);
+    // Through the page cache zones are written in pages, in an order of its own.
+    let node = match shape.zone_size {
+        Some(_) => None,
+        None => {
+            let node = File::options().read(true).write(true).open(text);
+            Some(node.map_err(|error| Failure::failed(format!("{text}: {error}")))?)
+        }
+    };
+    Ok(Served { shape, client: served.client, node })
 }
 
 fn shape(disk: Disk) -> Shape {
@@ -102,6 +114,7 @@ fn shape(disk: Disk) -> Shape {
         copy_max_bytes: disk.limits.copy_max_bytes.0,
         copy_max_segment_bytes: disk.limits.copy_max_segment_bytes.0,
         copy_max_segments: disk.limits.copy_max_segments,
+        zone_size: disk.zones.as_ref().map(|zones| zones.size),
         name: disk.name,
     }
 }
@@ -109,6 +122,27 @@ fn shape(disk: Disk) -> Shape {
 impl Served {
     fn path(&self, rest: &str) -> String {
         format!("/v1/disks/{}{rest}", self.shape.name)
+    }
+
+    /// Sends a copy command and waits for its end; the code of a refusal or a failure.
+    fn carry_out(&self, request: &CopyRequest) -> Result<Result<Job, String>, Failure> {
+        let mut job: Job = match refusal(self.client.send("POST", &self.path("/copies"), request))? {
+            Ok(job) => job,
+            Err(code) => return Ok(Err(code)),
+        };
+        let end = Instant::now() + COPY_MAX;
+        while !job.state.ended() {
+            if Instant::now() > end {
+                return Err(Failure::failed(format!("a copy did not end within {} s", COPY_MAX.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            job = self.client.call("GET", &self.path(&format!("/copies/{}", job.id)))?;
+        }
+        Ok(match (job.state, &job.error) {
+            (JobState::Done, _) => Ok(job),
+            (_, Some(error)) => Err(error.code.clone()),
+            (_, None) => Err("cancelled".to_string()),
+        })
     }
 }
 
@@ -153,40 +187,66 @@ impl Target for Served {
     }
 
     fn copy(&self, segments: &[(u64, u64, u64)], fua: bool, fast_only: bool) -> Result<Outcome, Failure> {
-        let segment = |(source, length, destination): &(u64, u64, u64)| Segment {
-            from: None,
-            source: Bytes(*source),
-            length: Bytes(*length),
-            destination: Bytes(*destination),
-        };
-        let request = CopyRequest {
-            segments: segments.iter().map(segment).collect(),
-            fua,
-            fast_only,
-            one_command: true,
-            ..CopyRequest::default()
-        };
-        let mut job: Job = match self.client.send("POST", &self.path("/copies"), &request) {
-            Ok(job) => job,
-            Err(ClientError::Api(error)) => return Ok(Err(error.code)),
-            Err(other) => return Err(other.into()),
-        };
-        let end = Instant::now() + COPY_MAX;
-        while !job.state.ended() {
-            if Instant::now() > end {
-                return Err(Failure::failed(format!("a copy did not end within {} s", COPY_MAX.as_secs())));
-            }
-            std::thread::sleep(Duration::from_millis(2));
-            job = self.client.call("GET", &self.path(&format!("/copies/{}", job.id)))?;
-        }
-        Ok(match (job.state, &job.error) {
-            (JobState::Done, _) => {
-                let moved = MOVED.iter().map(|name| job.ledger.counter(name)).sum();
-                Ok(Done { bytes: job.bytes, moved })
-            }
-            (_, Some(error)) => Err(error.code.clone()),
-            (_, None) => Err("cancelled".to_string()),
-        })
+        let request = CopyRequest { fua, fast_only, ..request(segments) };
+        Ok(self.carry_out(&request)?.map(|job| {
+            let moved = MOVED.iter().map(|name| job.ledger.counter(name)).sum();
+            Done { bytes: job.bytes, moved }
+        }))
+    }
+}
+
+impl ZonedTarget for Served {
+    fn report(&self) -> Result<Vec<ZoneView>, Failure> {
+        let report: ZoneReport = self.client.call("GET", &self.path("/zones"))?;
+        Ok(report.zones)
+    }
+
+    fn act(&self, action: ZoneActionName, zone: &ZoneView) -> Result<Result<(), String>, Failure> {
+        let request = ZoneRequest { action, offset: Bytes(zone.start), count: Some(1), force: false };
+        let answer = self.client.send::<Empty>("POST", &self.path("/zones"), &request);
+        refusal(answer.map(|Empty {}| ()))
+    }
+
+    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
+        Target::read(self, offset, length)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<Result<(), String>, Failure> {
+        let path = self.path(&format!("/data?offset={offset}&force=true"));
+        refusal(self.client.exchange("PUT", &path, data).map(drop))
+    }
+
+    fn copy(
+        &self,
+        segments: &[(u64, u64, u64)],
+        append: bool,
+    ) -> Result<Result<Option<u64>, String>, Failure> {
+        let request = CopyRequest { append, ..request(segments) };
+        Ok(self.carry_out(&request)?.map(|job| job.appended_at))
+    }
+}
+
+/// What was refused is told by its code; any other failure ends the clause.
+fn refusal<T>(answer: Result<T, ClientError>) -> Result<Result<T, String>, Failure> {
+    match answer {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(ClientError::Api(error)) => Ok(Err(error.code)),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// One command of these segments.
+fn request(segments: &[(u64, u64, u64)]) -> CopyRequest {
+    let segment = |(source, length, destination): &(u64, u64, u64)| Segment {
+        from: None,
+        source: Bytes(*source),
+        length: Bytes(*length),
+        destination: Bytes(*destination),
+    };
+    CopyRequest {
+        segments: segments.iter().map(segment).collect(),
+        one_command: true,
+        ..CopyRequest::default()
     }
 }
 

@@ -78,6 +78,7 @@ impl Memory {
             copy_max_bytes: 1 << 20,
             copy_max_segment_bytes: 1 << 20,
             copy_max_segments: most,
+            zone_size: None,
         };
         let bytes = RefCell::new(vec![0; at(SIZE)]);
         Self { wrong, shape, bytes, last: Cell::new(None), copies: Rc::clone(copies) }
