@@ -290,6 +290,8 @@ pub const DEFAULT_ZONE_SIZE: Bytes = Bytes::mib(64);
 /// The most zones of a disk: the kernel maps no more than 1,024 pages for a report, and its ublk driver misnumbers the
 /// zones of a report in pieces.
 pub const ZONES_MAX: u64 = 65_536;
+/// The least that ZASL, a power of two of pages of 4 KiB without the first, can say.
+const NVME_APPEND_MIN: Bytes = Bytes::kib(8);
 /// The largest size of a zone: its sectors are 32 bits on the way to Linux, and a power of two.
 pub const ZONE_SIZE_MAX: Bytes = Bytes::gib(1 << 10);
 /// The largest size of a disk: what a signed 64-bit byte offset reaches.
@@ -492,8 +494,11 @@ impl ZoneConfig {
             PoolType::Loop | PoolType::Null => Some(
                 "--zoned is for types ram and file: types loop and null have no map, which keeps the contents of zones",
             ),
-            PoolType::Ram | PoolType::File if disk.nvme.is_some() => {
-                Some("--zoned and --nvme-tcp: zones are not served over NVMe/TCP; leave one of them out")
+            PoolType::Ram | PoolType::File if disk.nvme.is_some() && self.conventional > 0 => Some(
+                "--conventional-zones and --nvme-tcp: hosts refuse a namespace with such zones; leave one of them out",
+            ),
+            PoolType::Ram | PoolType::File if disk.nvme.is_some() && self.max_append() < NVME_APPEND_MIN => {
+                Some("max-append: with --nvme-tcp at least 8K, the least that a controller can say")
             }
             PoolType::Ram | PoolType::File if disk.unprivileged => Some(
                 "--zoned and --unprivileged: the driver has zones only where it allows user copy, which is not there",
@@ -504,13 +509,18 @@ impl ZoneConfig {
         excluded.map_or(Ok(()), |why| Err(ConfigError::Excluded(why)))
     }
 
+    /// The longest append, given or not.
+    fn max_append(&self) -> Bytes {
+        self.max_append.unwrap_or(Bytes::mib(1).min(self.capacity.unwrap_or(self.size)))
+    }
+
     /// The zones in sectors, not validated but for that.
     pub(crate) fn geometry(&self, map_block: Sectors) -> Result<ZoneGeometry, LimitsError> {
         let size = self.size.0;
         let zone = self.size.sectors().ok_or(ZoneGeometryError::Size(size, map_block.bytes().0))?;
         let capacity = self.capacity.unwrap_or(self.size);
         let writable = capacity.sectors().ok_or(ZoneGeometryError::Capacity(capacity.0, size))?;
-        let append = self.max_append.unwrap_or(Bytes::mib(1).min(capacity));
+        let append = self.max_append();
         Ok(ZoneGeometry {
             size: zone,
             capacity: writable,

@@ -9,16 +9,19 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use ublk_server::control::api::{Disk, NvmeView};
-use ublk_server::nvme::client::{Host, HostOptions, Link, QueueOptions, Transfer, copy, deallocate};
+use ublk_server::nvme::client::{
+    Host, HostOptions, Link, QueueOptions, Transfer, copy, deallocate, zone_report,
+};
 use ublk_server::nvme::wire::command::{AdminOpcode, IoOpcode, Sqe};
 use ublk_server::nvme::wire::copy::{CopyFormat, CopyRange};
 use ublk_server::nvme::wire::fabrics::DISCOVERY_NQN;
 use ublk_server::nvme::wire::feature::{EVENT_NAMESPACE, Feature};
-use ublk_server::nvme::wire::identify::{Cns, IdentifyNamespace};
+use ublk_server::nvme::wire::identify::{Cns, CommandSet, IdentifyNamespace};
 use ublk_server::nvme::wire::log::{DiscoveryHeader, LogFields, LogPage};
 use ublk_server::nvme::wire::pdu::Digests;
 use ublk_server::nvme::wire::read;
 use ublk_server::nvme::wire::status::Status;
+use ublk_server::nvme::wire::zone::{IdentifyNamespaceZoned, ZoneEntry, ZoneReceive, ZoneSend};
 use zerocopy::little_endian::U32;
 
 const LOCAL: &str = "127.0.0.1:0";
@@ -212,6 +215,38 @@ fn disks_of_a_pool_are_namespaces_of_one_subsystem() {
     assert_eq!(again, "a\n");
     let again = view(&env, "a", "a");
     assert_eq!((&again.nqn, &again.uuid), (&first.nqn, &first.uuid));
+}
+
+#[test]
+fn a_zoned_disk_is_a_zoned_namespace() {
+    let env = Env::new();
+    let zones = ["--zoned", "--zone-size", "4M", "--zone-capacity", "3M", "--max-open", "2"];
+    let view = disk(&env, "a", &zones);
+    let mut host = host(&view, |_| {});
+    let id = host.identify_of(Cns::NamespaceOfSet, 1, CommandSet::Zoned).unwrap();
+    let id: IdentifyNamespaceZoned = read(&id).unwrap();
+    assert_eq!((id.lbafe[0].zsze.get(), id.mor.get()), (8192, 1));
+    let mut io = host.io_queue(1).unwrap();
+    let data = pattern(1, 8192);
+    let append = Sqe::io(IoOpcode::ZoneAppend, 1, 8192, 16);
+    for place in [8192, 8208] {
+        let done = io.run(append, Transfer::Out(data.clone())).unwrap();
+        assert_eq!((done.status(), done.cqe.result.get()), (Status::SUCCESS, place));
+    }
+    let (sqe, list) = copy(1, 16384, CopyFormat::Same, &[CopyRange::new(0, 8192, 32)]);
+    ok(&mut io, sqe, Transfer::Out(list));
+    assert!(stored(&env, "a", "a", 8 << 20, 16384) == [&data[..], &data[..]].concat());
+    ok(&mut io, ZoneSend::Finish.sqe(1, 8192, false), Transfer::None);
+    let report = ZoneReceive { zra: ZoneReceive::REPORT, zrasf: 0, partial: false, len: 64 * 17 };
+    let report = ok(&mut io, report.sqe(1, 0), Transfer::In(64 * 17));
+    let (count, zones) = zone_report(&report).unwrap();
+    let states: Vec<u8> = zones.iter().map(ZoneEntry::state).collect();
+    assert_eq!((count, &states[..4]), (16, &[1, 0xe, 2, 1][..]));
+    // What the command line shows is the same.
+    let shown = env.ok(&["zone", "report", "-n", "a"]);
+    assert!(shown.contains("imp-open") && shown.contains("full"), "{shown}");
+    ok(&mut io, ZoneSend::Reset.sqe(1, 0, true), Transfer::None);
+    assert!(!env.ok(&["zone", "report", "-n", "a"]).contains("full"));
 }
 
 #[test]

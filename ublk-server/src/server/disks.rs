@@ -167,7 +167,7 @@ impl Server {
     fn enter(self: &Arc<Self>, record: DiskRecord, entry: Entry) -> Disk {
         let entry = Entry { id: record.id, ..entry };
         if let (Some(_), Ok(limits)) = (&entry.config.nvme, self.limits(entry.volume)) {
-            self.nvme.add(entry.volume, &record.name, &limits);
+            self.nvme.add(entry.volume, &record.name, at_nvme(&entry.config, limits));
         }
         tracing::info!("disk {} is ready", record.name);
         let disk = self.describe(&record.name, &entry);
@@ -390,7 +390,7 @@ impl Server {
         entry.config = config;
         let view = limits_view(&limits);
         self.engine.control(Control::SetLimits(found.volume, limits.clone()));
-        self.nvme.set_limits(found.volume, &name, &limits);
+        self.nvme.set_limits(found.volume, &name, at_nvme(&entry.config, limits));
         self.remember(&name, entry);
         tracing::info!("disk {name}: limits of copies changed to {view:?}");
         Ok(view)
@@ -486,6 +486,13 @@ fn check_node(path: &std::path::Path) -> Result<(), ApiError> {
         // Without devtmpfs nobody makes nodes, and the disk works all the same.
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// The limits of a disk at its NVMe/TCP door. Of the doors of hosts one alone writes to zones: the block device, where
+/// there is one.
+fn at_nvme(config: &DiskConfig, limits: Limits) -> Limits {
+    let elsewhere = limits.zones.is_some() && !config.no_ublk;
+    Limits { read_only: limits.read_only || elsewhere, ..limits }
 }
 
 /// A failure of the state directory, as the API shows it.

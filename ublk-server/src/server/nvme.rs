@@ -94,11 +94,11 @@ impl NvmeDoor {
     }
 
     /// Makes a namespace of a disk. The door is open.
-    pub(super) fn add(&self, volume: VolumeId, disk: &str, limits: &Limits) {
-        log_clamped(disk, limits);
+    pub(super) fn add(&self, volume: VolumeId, disk: &str, limits: Limits) {
+        log_clamped(disk, &limits);
         let name = format!("{}/{}/{disk}", machine(), self.pool.name);
         if let Some(open) = &*self.lock() {
-            let nsid = open.door.add(volume, &name, limits.clone());
+            let nsid = open.door.add(volume, &name, limits);
             tracing::info!("nvme: disk {disk} is namespace {nsid:?}");
         }
     }
@@ -118,12 +118,12 @@ impl NvmeDoor {
     }
 
     /// The limits of a disk have changed.
-    pub(super) fn set_limits(&self, volume: VolumeId, disk: &str, limits: &Limits) {
+    pub(super) fn set_limits(&self, volume: VolumeId, disk: &str, limits: Limits) {
         if let Some(open) = &*self.lock()
             && open.door.namespace(volume).is_some()
         {
-            log_clamped(disk, limits);
-            open.door.set_limits(volume, limits.clone());
+            log_clamped(disk, &limits);
+            open.door.set_limits(volume, limits);
         }
     }
 

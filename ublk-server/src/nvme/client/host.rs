@@ -4,7 +4,7 @@ use super::queue::{Done, HostQueue, QueueError, QueueOptions, Transfer};
 use crate::nvme::wire::command::{AdminOpcode, Sqe};
 use crate::nvme::wire::fabrics::{CNTLID_DYNAMIC, ConnectData, ConnectFields, Property, PropertyFields, cc};
 use crate::nvme::wire::feature::Feature;
-use crate::nvme::wire::identify::{Cns, IDENTIFY_LEN};
+use crate::nvme::wire::identify::{Cns, CommandSet, IDENTIFY_LEN};
 use crate::nvme::wire::status::Status;
 use crate::nvme::wire::{text, to_vec, zeroed};
 use std::io::{self, Read, Write};
@@ -226,8 +226,17 @@ impl Host {
     /// # Errors
     /// See [`LinkError`].
     pub fn identify(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, LinkError> {
+        self.identify_of(cns, nsid, CommandSet::Nvm)
+    }
+
+    /// Identify, of a command set.
+    ///
+    /// # Errors
+    /// See [`LinkError`].
+    pub fn identify_of(&mut self, cns: Cns, nsid: u32, set: CommandSet) -> Result<Vec<u8>, LinkError> {
         let mut sqe = Sqe::new(AdminOpcode::Identify.code(), nsid);
         sqe.cdw10 = U32::new(cns.code().into());
+        sqe.cdw11 = U32::new(u32::from(set.code()) << 24);
         Ok(self.admin_command(sqe, Transfer::In(IDENTIFY_LEN as u32))?.data)
     }
 

@@ -7,7 +7,9 @@ pub use host::{Host, HostOptions, Link, LinkError};
 pub use queue::{Done, HostQueue, QueueError, QueueOptions, Transfer};
 
 use super::wire::command::{IoOpcode, Sqe};
-use super::wire::copy::{CopyFields, CopyFormat, CopyRange, DSM_DEALLOCATE, DsmRange};
+use super::wire::copy::{CopyFields, CopyFormat, CopyRange, DSM_DEALLOCATE, DsmRange, entries};
+use super::wire::read;
+use super::wire::zone::{ZoneEntry, ZoneReportHeader};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -17,6 +19,14 @@ pub fn copy(nsid: u32, sdlba: u64, format: CopyFormat, ranges: &[CopyRange]) -> 
     sqe.set_slba(sdlba);
     CopyFields { ranges: ranges.len() as u32, desfmt: format.code() }.put(&mut sqe);
     (sqe, ranges.as_bytes().to_vec())
+}
+
+/// The zones of a report, and the number in its header; `None` when it is too short for a header.
+pub fn zone_report(data: &[u8]) -> Option<(u64, Vec<ZoneEntry>)> {
+    let header: ZoneReportHeader = read(data)?;
+    let entries: Vec<ZoneEntry> = entries(&data[size_of::<ZoneReportHeader>()..]).collect();
+    let follow = usize::try_from(header.zones.get()).unwrap_or(usize::MAX).min(entries.len());
+    Some((header.zones.get(), entries[..follow].to_vec()))
 }
 
 /// Dataset Management that deallocates `(first block, blocks)`.

@@ -12,6 +12,9 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use zerocopy::little_endian::{U16, U32};
 
+/// The least MAXH2CDATA that a controller may say.
+const MAXH2CDATA_MIN: u32 = 4096;
+
 /// How a host speaks.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOptions {
@@ -241,6 +244,9 @@ impl HostQueue {
     fn pdu(&mut self, pdu: &Pdu<'_>) -> Result<(), QueueError> {
         match pdu {
             Pdu::IcResp(icresp) if !self.ready => {
+                if icresp.maxh2cdata.get() < MAXH2CDATA_MIN {
+                    return Err(QueueError::Protocol("MAXH2CDATA below 4096"));
+                }
                 self.ready = true;
                 self.digests = Digests::from_bits(icresp.dgst);
                 self.h2c_data_max = (icresp.maxh2cdata.get() as usize).min(self.options.h2c_data_max);

@@ -11,7 +11,9 @@ use crate::nvme::wire::identify::{
     IdentifyNamespace, IdentifyNamespaceIndependent, NSID_ALL, bits, put_descriptor,
 };
 use crate::nvme::wire::status::Status;
+use crate::nvme::wire::zone::{IdentifyControllerZoned, IdentifyNamespaceZoned, NO_LIMIT, OZCS_READ_ACROSS};
 use crate::nvme::wire::{text, to_vec, zeroed};
+use emulation::zone::ZoneGeometry;
 use emulation::{CopyMode, Limits};
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -40,19 +42,12 @@ impl Target {
                 None => vec![0; IDENTIFY_LEN],
             },
             Cns::NamespaceDescriptors => descriptors(self.namespaces.named(nsid)?),
-            Cns::ActiveNamespaces | Cns::AllocatedNamespaces => self.list(nsid)?,
-            Cns::ActiveNamespacesOfSet => match known(csi)? {
-                CommandSet::Nvm => self.list(nsid)?,
-            },
-            // The NVM command set adds only protection information, which there is none of.
-            Cns::NamespaceOfSet => match known(csi)? {
-                CommandSet::Nvm => {
-                    self.active(nsid)?;
-                    vec![0; IDENTIFY_LEN]
-                }
-            },
+            Cns::ActiveNamespaces | Cns::AllocatedNamespaces => self.list(nsid, None)?,
+            Cns::ActiveNamespacesOfSet => self.list(nsid, Some(known(csi)?))?,
+            Cns::NamespaceOfSet => self.namespace_of_set(nsid, known(csi)?)?,
             Cns::ControllerOfSet => match known(csi)? {
                 CommandSet::Nvm => to_vec(&identify_controller_nvm()),
+                CommandSet::Zoned => to_vec(&self.identify_controller_zoned()),
             },
             Cns::CommandSets => command_sets(),
         };
@@ -67,13 +62,30 @@ impl Target {
         }
     }
 
-    /// The active namespaces with higher numbers.
-    fn list(&self, above: u32) -> Result<Vec<u8>, Status> {
+    /// What a command set says of a namespace.
+    fn namespace_of_set(&self, nsid: u32, set: CommandSet) -> Result<Vec<u8>, Status> {
+        let namespace = self.active(nsid)?;
+        let zones = namespace.and_then(|namespace| Some((namespace, namespace.limits.zones?)));
+        match (set, zones) {
+            // The NVM command set adds only protection information, which there is none of.
+            (CommandSet::Nvm, _) => Ok(vec![0; IDENTIFY_LEN]),
+            (CommandSet::Zoned, Some((namespace, zones))) => {
+                Ok(to_vec(&identify_namespace_zoned(&namespace.limits, &zones)))
+            }
+            (CommandSet::Zoned, None) if namespace.is_none() => Ok(vec![0; IDENTIFY_LEN]),
+            (CommandSet::Zoned, None) => Err(Status::INVALID_FIELD.dnr()),
+        }
+    }
+
+    /// The active namespaces with higher numbers, of one command set or of any.
+    fn list(&self, above: u32, set: Option<CommandSet>) -> Result<Vec<u8>, Status> {
         if above >= NSID_ALL - 1 {
             return Err(Status::INVALID_NAMESPACE.dnr());
         }
         let mut list = vec![0; IDENTIFY_LEN];
-        let higher = self.namespaces.iter().filter(|namespace| namespace.nsid > above);
+        let higher = self.namespaces.iter().filter(|namespace| {
+            namespace.nsid > above && set.is_none_or(|set| namespace.command_set() == set)
+        });
         for (entry, namespace) in list.chunks_exact_mut(4).zip(higher) {
             entry.copy_from_slice(&namespace.nsid.to_le_bytes());
         }
@@ -130,6 +142,15 @@ impl Target {
         id.vwc = if config.volatile_cache { bits::VWC_PRESENT } else { bits::VWC_NONE };
     }
 
+    /// The longest append is one for all: that of the namespace that takes the least, rounded down to what can be said.
+    fn identify_controller_zoned(&self) -> IdentifyControllerZoned {
+        let longest = self.namespaces.iter().filter_map(|namespace| Some(namespace.limits.zones?.max_append));
+        let pages = longest.min().map_or(0, |sectors| sectors.bytes().0 / 4096);
+        let mut id: IdentifyControllerZoned = zeroed();
+        id.zasl = u8::try_from(pages.checked_ilog2().unwrap_or(0)).unwrap_or(MDTS).min(MDTS);
+        id
+    }
+
     fn identify_independent(&self, namespace: &Namespace) -> IdentifyNamespaceIndependent {
         let mut id: IdentifyNamespaceIndependent = zeroed();
         id.nsfeat = if self.config.volatile_cache { 0 } else { bits::NSFEAT_NO_VWC };
@@ -152,8 +173,11 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
     let limits = &namespace.limits;
     let blocks = limits.capacity.0 / limits.logical_block.0;
     id.nsze = U64::new(blocks);
-    id.ncap = U64::new(blocks);
-    id.nuse = U64::new(blocks);
+    let usable = limits.zones.map_or(blocks, |zones| {
+        u64::from(zones.zones(limits.capacity)) * zones.capacity.0 / limits.logical_block.0
+    });
+    id.ncap = U64::new(usable);
+    id.nuse = U64::new(usable);
     id.nsfeat = bits::NSFEAT_OPTPERF;
     id.dlfeat = bits::DLFEAT_ZEROES;
     id.nvmcap[..8].copy_from_slice(&limits.capacity.bytes().0.to_le_bytes());
@@ -201,7 +225,7 @@ fn descriptors(namespace: &Namespace) -> Vec<u8> {
     let mut list = Vec::with_capacity(IDENTIFY_LEN);
     put_descriptor(&mut list, DescriptorType::Uuid, &namespace.uuid);
     put_descriptor(&mut list, DescriptorType::Nguid, &namespace.nguid);
-    put_descriptor(&mut list, DescriptorType::CommandSet, &[CommandSet::Nvm.code()]);
+    put_descriptor(&mut list, DescriptorType::CommandSet, &[namespace.command_set().code()]);
     list.resize(IDENTIFY_LEN, 0);
     list
 }
@@ -213,10 +237,21 @@ fn identify_controller_nvm() -> IdentifyControllerNvm {
     id
 }
 
-/// The combinations of command sets: one, of the NVM command set alone.
+fn identify_namespace_zoned(limits: &Limits, zones: &ZoneGeometry) -> IdentifyNamespaceZoned {
+    let mut id: IdentifyNamespaceZoned = zeroed();
+    // Counted from 0; 0 zones here are no limit.
+    let limit = |most: u32| U32::new(most.checked_sub(1).unwrap_or(NO_LIMIT));
+    id.ozcs = U16::new(OZCS_READ_ACROSS);
+    id.mar = limit(zones.max_active);
+    id.mor = limit(zones.max_open);
+    id.lbafe[0].zsze = U64::new(zones.size.0 / limits.logical_block.0);
+    id
+}
+
+/// The combinations of command sets: one, of both.
 fn command_sets() -> Vec<u8> {
     let mut list = vec![0; IDENTIFY_LEN];
-    list[0] = 1 << CommandSet::Nvm.code();
+    list[0] = 1 << CommandSet::Nvm.code() | 1 << CommandSet::Zoned.code();
     list
 }
 

@@ -1,12 +1,13 @@
 //! I/O commands: what each moves over the wire, what it asks of the pool, and how it ends.
 
-use super::copy;
 use super::subsystem::{Namespace, View};
 use super::{TRANSFER_MAX, Transfer};
+use super::{copy, zones};
 use crate::engine::CallResult;
 use crate::nvme::wire::command::{IoOpcode, Sqe};
 use crate::nvme::wire::copy::{DSM_DEALLOCATE, DsmRange, entries};
 use crate::nvme::wire::status::Status;
+use emulation::request::ZoneAction;
 use emulation::{BlkStatus, Flags, Op, Sector, SectorRange, Sectors, VolumeId};
 
 /// A request to the pool.
@@ -37,6 +38,14 @@ pub(super) enum Job {
     Compare(Vec<u8>),
     /// It reads these now that everything is durable.
     ReadDurable(VolumeId, SectorRange),
+    /// It ends, and returns the place, in blocks of so many sectors.
+    Append(Sectors),
+    /// It returns the zones.
+    Report(zones::Report),
+    /// It changes those of the zones that it is for.
+    SelectZones(VolumeId, ZoneAction),
+    /// It changes these zones too.
+    EachZone(VolumeId, ZoneAction, std::vec::IntoIter<Sector>),
     /// It discards these too.
     Discard(VolumeId, std::vec::IntoIter<SectorRange>),
 }
@@ -66,16 +75,16 @@ impl From<Status> for End {
 
 /// The data of a command, known from the command alone.
 pub(super) fn transfer(sqe: &Sqe, view: &View) -> Result<Transfer, Status> {
-    let opcode = IoOpcode::of(sqe.opcode).ok_or(Status::INVALID_OPCODE.dnr())?;
-    let namespace = view.namespaces.named(sqe.nsid.get())?;
+    let (opcode, namespace) = command(sqe, view)?;
     match opcode {
-        IoOpcode::Flush | IoOpcode::WriteZeroes => Ok(Transfer::None),
+        IoOpcode::Flush | IoOpcode::WriteZeroes | IoOpcode::ZoneManagementSend => Ok(Transfer::None),
+        IoOpcode::ZoneManagementReceive => zones::report_transfer(sqe),
         IoOpcode::Verify => {
             moved(sqe, namespace)?;
             Ok(Transfer::None)
         }
         IoOpcode::Read => Ok(Transfer::ToHost(moved(sqe, namespace)?)),
-        IoOpcode::Write | IoOpcode::Compare => {
+        IoOpcode::Write | IoOpcode::ZoneAppend | IoOpcode::Compare => {
             Ok(Transfer::FromHost { len: moved(sqe, namespace)?, or_more: false })
         }
         // Hosts send a whole page with fewer ranges in it.
@@ -85,6 +94,19 @@ pub(super) fn transfer(sqe: &Sqe, view: &View) -> Result<Transfer, Status> {
         }
         IoOpcode::Copy => Ok(Transfer::FromHost { len: copy::list_len(sqe, view)?, or_more: false }),
     }
+}
+
+/// The command, and the namespace that it is for, if that has it and may be changed by it.
+fn command<'a>(sqe: &Sqe, view: &'a View) -> Result<(IoOpcode, &'a Namespace), Status> {
+    let opcode = IoOpcode::of(sqe.opcode).ok_or(Status::INVALID_OPCODE.dnr())?;
+    let namespace = view.namespaces.named(sqe.nsid.get())?;
+    if !opcode.is_of(namespace.command_set()) {
+        return Err(Status::INVALID_OPCODE.dnr());
+    }
+    if opcode.changes() && namespace.limits.read_only {
+        return Err(Status::WRITE_PROTECTED.dnr());
+    }
+    Ok((opcode, namespace))
 }
 
 /// The bytes that a command names; checked here so that no data is sent in vain.
@@ -98,8 +120,7 @@ fn moved(sqe: &Sqe, namespace: &Namespace) -> Result<u32, Status> {
 
 /// What a command whose data is there asks of the pool.
 pub(super) fn begin(sqe: &Sqe, data: Vec<u8>, view: &View) -> Result<Step, Status> {
-    let opcode = IoOpcode::of(sqe.opcode).ok_or(Status::INVALID_OPCODE.dnr())?;
-    let namespace = view.namespaces.named(sqe.nsid.get())?;
+    let (opcode, namespace) = command(sqe, view)?;
     let volume = namespace.volume;
     let fua = if sqe.has(Sqe::FUA) { Flags::FUA } else { Flags::NONE };
     let call = |op, flags, data| Call { volume, op, flags, data };
@@ -120,6 +141,9 @@ pub(super) fn begin(sqe: &Sqe, data: Vec<u8>, view: &View) -> Result<Step, Statu
             Step::Ask(Job::Plain, call(Op::WriteZeroes(range()?), fua | unmap, None))
         }
         IoOpcode::DatasetManagement => discards(sqe, &data, namespace)?,
+        IoOpcode::ZoneManagementSend => zones::manage(sqe, namespace)?,
+        IoOpcode::ZoneManagementReceive => zones::report(sqe, namespace)?,
+        IoOpcode::ZoneAppend => zones::append(sqe, namespace, range()?, fua, data)?,
         IoOpcode::Copy => {
             let (op, flags) = copy::decode(sqe, namespace, &data, view)?;
             Step::Ask(Job::Copy, call(op, flags, None))
@@ -132,9 +156,6 @@ pub(super) fn begin(sqe: &Sqe, data: Vec<u8>, view: &View) -> Result<Step, Statu
 fn discards(sqe: &Sqe, list: &[u8], namespace: &Namespace) -> Result<Step, Status> {
     if sqe.cdw11.get() & DSM_DEALLOCATE == 0 {
         return Ok(Step::End(Status::SUCCESS.into()));
-    }
-    if namespace.limits.read_only {
-        return Err(Status::WRITE_PROTECTED.dnr());
     }
     let count = (sqe.cdw10.get() & 0xff) as usize + 1;
     let mut ranges = Vec::with_capacity(count);
@@ -168,6 +189,10 @@ pub(super) fn answered(job: Job, answer: CallResult, aborted: bool) -> Step {
             | Job::Verify
             | Job::Compare(_)
             | Job::ReadDurable(..)
+            | Job::Append(_)
+            | Job::Report(_)
+            | Job::SelectZones(..)
+            | Job::EachZone(..)
             | Job::Discard(..) => 0,
         };
         return Step::End(End { status: status(completion.status, reads), result, data: None });
@@ -177,7 +202,17 @@ pub(super) fn answered(job: Job, answer: CallResult, aborted: bool) -> Step {
         Job::Read => Step::End(End { status: Status::SUCCESS, result: 0, data }),
         Job::Compare(expected) if data.as_ref() == Some(&expected) => Step::End(Status::SUCCESS.into()),
         Job::Compare(_) => Step::End(Status::COMPARE_FAILURE.dnr().into()),
-        Job::ReadDurable(..) | Job::Discard(..) if aborted => Step::End(Status::ABORT_REQUESTED.into()),
+        Job::Append(block) => Step::End(zones::appended(&completion, block)),
+        Job::Report(report) => {
+            Step::End(End { status: Status::SUCCESS, result: 0, data: Some(report.data(&completion.zones)) })
+        }
+        Job::ReadDurable(..) | Job::Discard(..) | Job::SelectZones(..) | Job::EachZone(..) if aborted => {
+            Step::End(Status::ABORT_REQUESTED.into())
+        }
+        Job::SelectZones(volume, action) => {
+            zones::next(volume, action, zones::selected(action, &completion.zones))
+        }
+        Job::EachZone(volume, action, rest) => zones::next(volume, action, rest),
         Job::ReadDurable(volume, range) => {
             Step::Ask(Job::Read, Call { volume, op: Op::Read(range), flags: Flags::NONE, data: None })
         }

@@ -33,9 +33,10 @@ impl Target {
             LogPage::Firmware => firmware(&self.config.firmware),
             // It is read by the command that reads its start.
             LogPage::ChangedNamespaces => controller.changed_namespaces(fields.retain || fields.offset > 0),
-            LogPage::Effects => match CommandSet::of(fields.csi).ok_or(Status::INVALID_FIELD.dnr())? {
-                CommandSet::Nvm => to_vec(&effects()),
-            },
+            LogPage::Effects => {
+                let set = CommandSet::of(fields.csi).ok_or(Status::INVALID_FIELD.dnr())?;
+                to_vec(&effects(set))
+            }
             LogPage::Features => features(),
             LogPage::Discovery => entries,
         };
@@ -116,23 +117,15 @@ fn firmware(version: &str) -> Vec<u8> {
     log
 }
 
-fn effects() -> EffectsLog {
+fn effects(set: CommandSet) -> EffectsLog {
     let mut log: EffectsLog = zeroed();
     for opcode in AdminOpcode::ALL {
         log.admin[usize::from(opcode.code())] = U32::new(EFFECT_SUPPORTED);
     }
-    for &opcode in IoOpcode::ALL {
-        log.io[usize::from(opcode.code())] = U32::new(EFFECT_SUPPORTED | content(opcode));
+    for opcode in IoOpcode::ALL.iter().filter(|opcode| opcode.is_of(set)) {
+        // With no other effect than this, hosts let users without privileges send the command.
+        let content = if opcode.changes() { EFFECT_CONTENT } else { 0 };
+        log.io[usize::from(opcode.code())] = U32::new(EFFECT_SUPPORTED | content);
     }
     log
-}
-
-/// With no other effect than this, hosts let users without privileges send the command.
-fn content(opcode: IoOpcode) -> u32 {
-    match opcode {
-        IoOpcode::Write | IoOpcode::WriteZeroes | IoOpcode::DatasetManagement | IoOpcode::Copy => {
-            EFFECT_CONTENT
-        }
-        IoOpcode::Flush | IoOpcode::Read | IoOpcode::Compare | IoOpcode::Verify => 0,
-    }
 }

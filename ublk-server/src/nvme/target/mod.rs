@@ -20,6 +20,7 @@ mod slots;
 mod subsystem;
 #[cfg(test)]
 mod tests;
+mod zones;
 
 pub use connection::{Connection, ConnectionLimits, Wire, Work};
 pub use io::Call;

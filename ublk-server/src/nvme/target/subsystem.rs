@@ -3,6 +3,7 @@
 use super::controller::{Controller, Kind};
 use super::{ConnectionId, NAMESPACES_MAX, Queue, Reply, Tag};
 use crate::nvme::wire::command::Sqe;
+use crate::nvme::wire::identify::CommandSet;
 use crate::nvme::wire::status::Status;
 use emulation::{Instant, Limits, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,8 +42,15 @@ pub struct Namespace {
     pub uuid: [u8; 16],
     /// NGUID.
     pub nguid: [u8; 16],
-    /// The limits of the volume.
+    /// The limits of the volume; read-only where this door does not write.
     pub limits: Limits,
+}
+
+impl Namespace {
+    /// Its command set.
+    pub fn command_set(&self) -> CommandSet {
+        if self.limits.zones.is_some() { CommandSet::Zoned } else { CommandSet::Nvm }
+    }
 }
 
 /// The namespaces of a subsystem, by number.

@@ -3,6 +3,7 @@
 mod admin;
 mod hostile;
 mod io;
+mod zones;
 
 use super::*;
 use crate::engine::Engine;
@@ -16,6 +17,7 @@ use emulation::redo::NoLog;
 use emulation::{Bytes, Control, Instant, Limits, Pool, Sectors, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use zoned::Zoned;
 
 const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-8000-8000-000000000000";
 const CAPACITY: Bytes = Bytes::mib(64);
@@ -55,8 +57,8 @@ impl Rig {
         let physical = Sectors(4 * CAPACITY.whole_sectors().0);
         let config =
             MappedConfig { map_block: Sectors(8), cap: physical, physical, cache: Cache::None, trim: true };
-        let pool =
-            Pool::new(Box::new(Emulated::new(Box::new(Mapped::new(config)))), Box::new(NoLog::default()));
+        let stack = Zoned::new(Box::new(Mapped::new(config)), true);
+        let pool = Pool::new(Box::new(Emulated::new(Box::new(stack))), Box::new(NoLog::default()));
         let engine = Engine::new(pool, Store::ram(physical).unwrap(), None).unwrap();
         let mut target = Target::new(SubsystemConfig {
             nqn: NQN.to_string(),

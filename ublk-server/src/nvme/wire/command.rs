@@ -1,5 +1,6 @@
 //! Submission and completion queue entries (NVMe Base Specification, "Common Command Format").
 
+use super::identify::CommandSet;
 use super::status::Status;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -75,6 +76,8 @@ impl Sqe {
     pub const FUA: u32 = 1 << 30;
     /// Deallocate, in command dword 12 of Write Zeroes.
     pub const DEAC: u32 = 1 << 25;
+    /// Remap protection information, in command dword 12 of Zone Append.
+    pub const PIREMAP: u32 = 1 << 25;
     /// Directive type, in command dword 12.
     pub const DTYPE: u32 = 0xf << 20;
 
@@ -217,7 +220,7 @@ opcodes! {
 }
 
 opcodes! {
-    /// The supported commands of the NVM command set.
+    /// The supported commands of the NVM and the zoned namespace command set.
     IoOpcode {
         /// Flush.
         Flush = 0x00,
@@ -235,6 +238,45 @@ opcodes! {
         Verify = 0x0c,
         /// Copy.
         Copy = 0x19,
+        /// Zone Management Send.
+        ZoneManagementSend = 0x79,
+        /// Zone Management Receive.
+        ZoneManagementReceive = 0x7a,
+        /// Zone Append.
+        ZoneAppend = 0x7d,
+    }
+}
+
+impl IoOpcode {
+    /// True when namespaces of a command set have the command. Blocks of a zone are deallocated by its reset, so the
+    /// zoned ones have no Dataset Management.
+    pub const fn is_of(self, set: CommandSet) -> bool {
+        match self {
+            Self::Flush
+            | Self::Write
+            | Self::Read
+            | Self::Compare
+            | Self::WriteZeroes
+            | Self::Verify
+            | Self::Copy => true,
+            Self::DatasetManagement => matches!(set, CommandSet::Nvm),
+            Self::ZoneManagementSend | Self::ZoneManagementReceive | Self::ZoneAppend => {
+                matches!(set, CommandSet::Zoned)
+            }
+        }
+    }
+
+    /// True when the command changes what a namespace has.
+    pub const fn changes(self) -> bool {
+        match self {
+            Self::Write
+            | Self::WriteZeroes
+            | Self::DatasetManagement
+            | Self::Copy
+            | Self::ZoneManagementSend
+            | Self::ZoneAppend => true,
+            Self::Flush | Self::Read | Self::Compare | Self::Verify | Self::ZoneManagementReceive => false,
+        }
     }
 }
 

@@ -70,11 +70,13 @@ impl Cns {
     }
 }
 
-/// I/O command sets. A zoned namespace would have its own; none is served.
+/// I/O command sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandSet {
     /// NVM.
     Nvm,
+    /// Zoned namespaces.
+    Zoned,
 }
 
 impl CommandSet {
@@ -82,6 +84,7 @@ impl CommandSet {
     pub const fn code(self) -> u8 {
         match self {
             Self::Nvm => 0,
+            Self::Zoned => 2,
         }
     }
 
@@ -89,6 +92,7 @@ impl CommandSet {
     pub const fn of(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Nvm),
+            2 => Some(Self::Zoned),
             _ => None,
         }
     }

@@ -14,6 +14,7 @@ pub mod identify;
 pub mod log;
 pub mod pdu;
 pub mod status;
+pub mod zone;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 

@@ -1,7 +1,7 @@
 //! Fabrics and admin commands.
 
 use super::*;
-use crate::nvme::wire::command::{AdminOpcode, FabricsType, IoOpcode};
+use crate::nvme::wire::command::{AdminOpcode, FabricsType};
 use crate::nvme::wire::fabrics::{ConnectData, ConnectFields, DISCOVERY_NQN, blame, csts};
 use crate::nvme::wire::feature::{EVENT_NAMESPACE, Feature, SAVE};
 use crate::nvme::wire::identify::{Cns, IDENTIFY_LEN, IdentifyController, IdentifyNamespace, bits};
@@ -287,7 +287,7 @@ fn log_pages_say_what_there_is() {
     assert_eq!(effects.io[0x19].get(), EFFECT_SUPPORTED | EFFECT_CONTENT, "users may send Copy");
     let there =
         |log: &[U32]| (0..=255u8).filter(|&code| log[usize::from(code)].get() != 0).collect::<Vec<_>>();
-    assert_eq!(there(&effects.io), IoOpcode::ALL.iter().map(|opcode| opcode.code()).collect::<Vec<_>>());
+    assert_eq!(there(&effects.io), [0, 1, 2, 5, 8, 9, 0xc, 0x19]);
     let health: HealthLog = read(&rig.log(id, LogPage::Health, 512, 0).1).unwrap();
     assert_eq!((health.data_units_read[0].get(), health.data_units_written[0].get()), (1, 2));
     assert_eq!((health.host_read_commands[0].get(), health.critical_warning), (2, 0));

@@ -212,6 +212,7 @@ proptest! {
         admin: bool, commands in prop::collection::vec((any::<[u8; 64]>(), any::<u8>(), 0usize..600), 1..20),
     ) {
         let (mut rig, id) = fed(if admin { 1 } else { 2 }, 0);
+        rig.add_zoned();
         let known: Vec<u8> = match admin {
             true => crate::nvme::wire::command::AdminOpcode::ALL.iter().map(|opcode| opcode.code()).collect(),
             false => IoOpcode::ALL.iter().map(|opcode| opcode.code()).collect(),
@@ -221,7 +222,8 @@ proptest! {
             sqe.opcode = known[usize::from(opcode) % known.len()];
             sqe.flags = Sqe::FLAGS_SGL;
             sqe.nsid = U32::new(u32::from(opcode) % 4);
-            sqe.cdw13 = U32::new(0);
+            // Zone actions there are, and the high half of an offset in a log page.
+            sqe.cdw13 = U32::new(if opcode & 1 == 0 { sqe.cdw13.get() & 0x1_0107 } else { 0 });
             if opcode % 3 == 0 {
                 sqe.dptr = crate::nvme::wire::command::Sgl::in_capsule(len as u32);
                 sqe.cdw12 = U32::new(sqe.cdw12.get() & 0xff);
@@ -235,6 +237,28 @@ proptest! {
             send(&mut rig, id, &bytes);
         }
         rig.engine.with_pool(|pool| pool.check()).unwrap();
+    }
+
+    /// Whatever a controller says, the host takes it or gives the connection up.
+    #[test]
+    fn random_bytes_from_a_controller_harm_no_host(
+        ready: bool, kind in 0u8..11, flags in 0u8..16, hlen in prop::sample::select(vec![16u8, 24, 128]),
+        rest in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let (mut rig, id) = fed(2, 0);
+        let mut fresh = HostQueue::new(QueueOptions::default());
+        let host = if ready { rig.host_of(id) } else { &mut fresh };
+        if ready {
+            host.submit(Sqe::io(IoOpcode::Write, 1, 0, 64), Transfer::Out(vec![1; 32768]));
+            host.submit(Sqe::io(IoOpcode::Read, 1, 0, 8), Transfer::In(4096));
+        }
+        let mut bytes = vec![kind, flags, hlen, if kind == 7 { 24 } else { 0 }];
+        bytes.extend_from_slice(&(8 + rest.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&rest);
+        let space = host.space();
+        let len = bytes.len().min(space.len());
+        space[..len].copy_from_slice(&bytes[..len]);
+        let _ = host.filled(len);
     }
 
     /// A good conversation with one byte changed.
