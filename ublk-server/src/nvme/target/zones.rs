@@ -6,7 +6,7 @@ use super::{TRANSFER_MAX, Transfer};
 use crate::nvme::wire::command::Sqe;
 use crate::nvme::wire::status::Status;
 use crate::nvme::wire::zeroed;
-use crate::nvme::wire::zone::{ZoneEntry, ZoneReceive, ZoneReportHeader, ZoneSend, listed_state};
+use crate::nvme::wire::zone::{Listed, ZoneEntry, ZoneReceive, ZoneReportHeader, ZoneSend};
 use emulation::request::ZoneAction;
 use emulation::zone::{ZoneCondition, ZoneDescriptor, ZoneType};
 use emulation::{Completion, Flags, Op, Sector, SectorRange, Sectors, VolumeId};
@@ -18,8 +18,7 @@ use zerocopy::little_endian::U64;
 pub(super) struct Report {
     /// Bytes to return.
     len: usize,
-    /// Only zones in this state.
-    state: Option<u8>,
+    listed: Listed,
     partial: bool,
     block: Sectors,
 }
@@ -29,7 +28,7 @@ pub(super) fn report_transfer(sqe: &Sqe) -> Result<Transfer, Status> {
     let fields = ZoneReceive::of(sqe);
     let refused = Status::INVALID_FIELD.dnr();
     // Extended reports have descriptor extensions, which no zone here has.
-    if fields.zra != ZoneReceive::REPORT || listed_state(fields.zrasf).is_err() {
+    if fields.zra != ZoneReceive::REPORT || Listed::of(fields.zrasf).is_none() {
         return Err(refused);
     }
     match u32::try_from(fields.len) {
@@ -45,10 +44,10 @@ pub(super) fn report(sqe: &Sqe, namespace: &Namespace) -> Result<Step, Status> {
     let fields = ZoneReceive::of(sqe);
     let refused = Status::INVALID_FIELD.dnr();
     let len = usize::try_from(fields.len).map_err(|_| refused)?;
-    let state = listed_state(fields.zrasf).map_err(|()| refused)?;
-    let report = Report { len, state, partial: fields.partial, block: namespace.limits.logical_block };
+    let listed = Listed::of(fields.zrasf).ok_or(refused)?;
+    let report = Report { len, listed, partial: fields.partial, block: namespace.limits.logical_block };
     // All of them have to be looked at, unless only as many count as are returned.
-    let max = match fields.partial && state.is_none() {
+    let max = match fields.partial && listed == Listed::All {
         true => u32::try_from(report.room()).unwrap_or(u32::MAX).max(1),
         false => u32::MAX,
     };
@@ -67,7 +66,7 @@ impl Report {
         let listed: Vec<ZoneEntry> = zones
             .iter()
             .map(|zone| entry(zone, self.block))
-            .filter(|entry| self.state.is_none_or(|state| state == entry.state()))
+            .filter(|entry| self.listed.has(entry.state()))
             .collect();
         let follow = listed.len().min(self.room());
         let mut header: ZoneReportHeader = zeroed();

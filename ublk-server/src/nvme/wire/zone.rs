@@ -187,17 +187,33 @@ impl ZoneReceive {
     }
 }
 
-/// Which zones a report lists: state `zs` for each value of ZRASF from 1 on.
+/// The states for the values of ZRASF from 1 on.
 const LISTED: [u8; 7] = [0x1, 0x2, 0x3, 0x4, 0xe, 0xd, 0xf];
 
-/// The state of the zones that a report is limited to, none for all of them.
-///
-/// # Errors
-/// There is no such option.
-pub fn listed_state(zrasf: u8) -> Result<Option<u8>, ()> {
-    match usize::from(zrasf).checked_sub(1) {
-        None => Ok(None),
-        Some(index) => LISTED.get(index).copied().map(Some).ok_or(()),
+/// Which zones a report lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// All of them.
+    All,
+    /// Those in this state.
+    State(u8),
+}
+
+impl Listed {
+    /// What a value of ZRASF means; `None` for one that is not supported.
+    pub fn of(zrasf: u8) -> Option<Self> {
+        match usize::from(zrasf).checked_sub(1) {
+            None => Some(Self::All),
+            Some(index) => LISTED.get(index).copied().map(Self::State),
+        }
+    }
+
+    /// True for a zone that is listed.
+    pub fn has(self, state: u8) -> bool {
+        match self {
+            Self::All => true,
+            Self::State(listed) => listed == state,
+        }
     }
 }
 
@@ -235,10 +251,8 @@ mod tests {
 
     #[test]
     fn a_report_is_limited_to_one_state_or_none() {
-        assert_eq!(
-            (listed_state(0), listed_state(5), listed_state(7)),
-            (Ok(None), Ok(Some(0xe)), Ok(Some(0xf)))
-        );
-        assert_eq!((listed_state(8), listed_state(255)), (Err(()), Err(())));
+        assert_eq!((Listed::of(0), Listed::of(5)), (Some(Listed::All), Some(Listed::State(0xe))));
+        assert_eq!((Listed::of(7), Listed::of(8)), (Some(Listed::State(0xf)), None));
+        assert!(Listed::All.has(3) && Listed::State(3).has(3) && !Listed::State(3).has(4));
     }
 }
