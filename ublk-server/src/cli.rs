@@ -168,8 +168,8 @@ pub struct JsonArgs {
 /// The options of `selftest`.
 #[derive(Args, Debug)]
 pub struct SelftestArgs {
-    /// Judge this disk: /dev/ublkbN of this program, or the first disk behind a control API
-    #[arg(long, value_name = "/dev/ublkbN|unix:SOCKET")]
+    /// Judge this disk: /dev/ublkbN of this program, any NVMe namespace, or the first disk behind a control API
+    #[arg(long, value_name = "/dev/ublkbN|/dev/nvmeXnY|unix:SOCKET")]
     pub target: Option<String>,
     /// A range of the disk that may be overwritten
     #[arg(long, value_name = "START+LENGTH", requires = "target")]

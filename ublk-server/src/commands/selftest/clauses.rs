@@ -1,11 +1,11 @@
 //! The clauses of SEMANTICS.md that can be seen from outside, one function each, named by their numbers.
 
 use super::Failure;
-use super::target::{Done, Target};
+use super::target::{Done, Options, Outcome, Segment, Target};
 
 /// The least scratch range: sixteen areas of 64 KiB.
 pub(super) const SCRATCH_MIN: u64 = 16 * AREA;
-/// A part of the scratch range that one side of a copy uses.
+/// A part of the scratch range that one side of a copy uses, or as much of it as the limits allow.
 const AREA: u64 = 64 << 10;
 
 /// How a clause did.
@@ -93,6 +93,25 @@ impl Bench {
         self.target.shape().logical_block
     }
 
+    /// The bytes of one side of a copy: a command may have two such segments.
+    fn side(&self) -> u64 {
+        let shape = self.target.shape();
+        let most = AREA.min(shape.copy_max_segment_bytes).min(shape.copy_max_bytes / 2);
+        most - most % (2 * self.block())
+    }
+
+    /// Why nothing can be copied, if the limits are too low for that.
+    pub(super) fn too_small(&self) -> Option<String> {
+        let least = 8 * self.block();
+        (self.side() < least)
+            .then(|| format!("needs limits of {least} bytes a segment and {} a command", 2 * least))
+    }
+
+    /// Sends a command without options.
+    fn copy(&self, segments: &[Segment]) -> Result<Outcome, Failure> {
+        self.target.copy(segments, Options::default())
+    }
+
     /// The first byte of an area.
     fn area(&self, n: u64) -> u64 {
         self.start + n * AREA
@@ -128,12 +147,12 @@ fn refused(code: &str) -> Result<Verdict, Failure> {
 }
 
 fn copies(bench: &Bench) -> Result<Verdict, Failure> {
-    let source = bench.fill(bench.area(0), AREA, 1)?;
-    bench.fill(bench.area(2), AREA, 2)?;
-    match bench.target.copy(&[(bench.area(0), AREA, bench.area(2))], false, false)? {
+    let source = bench.fill(bench.area(0), bench.side(), 1)?;
+    bench.fill(bench.area(2), bench.side(), 2)?;
+    match bench.copy(&[(bench.area(0), bench.side(), bench.area(2))])? {
         Err(code) => refused(&code),
-        Ok(Done { bytes, .. }) if bytes != AREA => {
-            Ok(Verdict::Broken(format!("success with {bytes} of {AREA} bytes")))
+        Ok(Done { bytes, .. }) if bytes != bench.side() => {
+            Ok(Verdict::Broken(format!("success with {bytes} of {} bytes", bench.side())))
         }
         Ok(_) => {
             bench.all(&[(bench.area(2), &source, "the destination"), (bench.area(0), &source, "the source")])
@@ -142,43 +161,42 @@ fn copies(bench: &Bench) -> Result<Verdict, Failure> {
 }
 
 fn in_order(bench: &Bench) -> Result<Verdict, Failure> {
-    let parts = [bench.fill(bench.area(0), AREA, 3)?, bench.fill(bench.area(1), AREA, 4)?];
-    let half = AREA / 2;
+    let parts = [bench.fill(bench.area(0), bench.side(), 3)?, bench.fill(bench.area(1), bench.side(), 4)?];
+    let side = bench.side();
+    let half = side / 2;
     let list = [
         (bench.area(1), half, bench.area(4)),
         (bench.area(0) + half, half, bench.area(4) + half),
-        (bench.area(0), AREA, bench.area(5)),
+        (bench.area(0), side, bench.area(4) + side),
     ];
-    if let Err(code) = bench.target.copy(&list, false, false)? {
+    if let Err(code) = bench.copy(&list)? {
         return refused(&code);
     }
     let middle = usize::try_from(half).unwrap_or(usize::MAX);
     bench.all(&[
         (bench.area(4), &parts[1][..middle], "the first segment"),
         (bench.area(4) + half, &parts[0][middle..], "the second segment"),
-        (bench.area(5), &parts[0], "the third segment"),
+        (bench.area(4) + side, &parts[0], "the third segment"),
     ])
 }
 
 fn kept(bench: &Bench) -> Result<Verdict, Failure> {
-    let source = bench.fill(bench.area(0), AREA, 5)?;
-    if let Err(code) = bench.target.copy(&[(bench.area(0), AREA, bench.area(2))], false, false)? {
+    let source = bench.fill(bench.area(0), bench.side(), 5)?;
+    if let Err(code) = bench.copy(&[(bench.area(0), bench.side(), bench.area(2))])? {
         return refused(&code);
     }
-    let later = bench.fill(bench.area(0), AREA, 6)?;
+    let later = bench.fill(bench.area(0), bench.side(), 6)?;
     bench.all(&[(bench.area(2), &source, "the destination"), (bench.area(0), &later, "the source")])
 }
 
 fn heads_and_tails(bench: &Bench) -> Result<Verdict, Failure> {
     let block = bench.block();
-    let source = bench.fill(bench.area(0), AREA, 7)?;
+    let source = bench.fill(bench.area(0), bench.side(), 7)?;
     // Congruent, and then one block off.
     for shift in [block, 2 * block] {
-        let mut expected = bench.fill(bench.area(2), AREA, 8)?;
-        let length = AREA - 4 * block;
-        if let Err(code) =
-            bench.target.copy(&[(bench.area(0) + block, length, bench.area(2) + shift)], false, false)?
-        {
+        let mut expected = bench.fill(bench.area(2), bench.side(), 8)?;
+        let length = bench.side() - 4 * block;
+        if let Err(code) = bench.copy(&[(bench.area(0) + block, length, bench.area(2) + shift)])? {
             return refused(&code);
         }
         let at = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -192,11 +210,16 @@ fn heads_and_tails(bench: &Bench) -> Result<Verdict, Failure> {
 
 fn fast_only(bench: &Bench) -> Result<Verdict, Failure> {
     let block = bench.block();
-    let source = bench.fill(bench.area(0), AREA, 9)?;
-    let before = bench.fill(bench.area(2), AREA, 10)?;
-    let length = AREA - block;
+    let source = bench.fill(bench.area(0), bench.side(), 9)?;
+    let before = bench.fill(bench.area(2), bench.side(), 10)?;
+    let length = bench.side() - block;
+    let list = [(bench.area(0), length, bench.area(2) + block)];
+    let options = Options { fast_only: true, ..Options::default() };
+    if let Some(why) = bench.target.cannot(&list, options) {
+        return Ok(Verdict::Skipped(why));
+    }
     // One block off the map block: not possible without moving, unless a block is all there is to share.
-    match bench.target.copy(&[(bench.area(0), length, bench.area(2) + block)], false, true)? {
+    match bench.target.copy(&list, options)? {
         Err(_) => bench.all(&[(bench.area(2), &before, "after a refusal the destination")]),
         Ok(Done { moved, .. }) if moved > 0 => Ok(Verdict::Broken(format!("{moved} bytes were moved"))),
         Ok(_) => {
@@ -225,13 +248,17 @@ fn segments(bench: &Bench) -> Result<Verdict, Failure> {
             "needs a scratch range of {need} bytes and copy_max_bytes of half of it"
         )));
     }
-    let list = |count: u64| -> Vec<(u64, u64, u64)> {
+    let list = |count: u64| -> Vec<Segment> {
         (0..count).map(|n| (bench.start + n * block, block, bench.start + half + n * block)).collect()
     };
-    if let Err(code) = bench.target.copy(&list(most), false, false)? {
+    if let Err(code) = bench.copy(&list(most))? {
         return Ok(Verdict::Broken(format!("{most} segments are refused: {code}")));
     }
-    match bench.target.copy(&list(most + 1), false, false)? {
+    // Where no command can name one more, none is taken.
+    if bench.target.cannot(&list(most + 1), Options::default()).is_some() {
+        return Ok(Verdict::Holds);
+    }
+    match bench.copy(&list(most + 1))? {
         Ok(_) => Ok(Verdict::Broken(format!("{} segments are accepted", most + 1))),
         Err(_) => Ok(Verdict::Holds),
     }
@@ -251,8 +278,10 @@ fn malformed(bench: &Bench) -> Result<Verdict, Failure> {
         ("a second source beyond the end", vec![(from, block, to), (end, block, to + block)]),
         ("a destination beyond the end", vec![(from, block, end)]),
     ];
-    for (what, list) in cases {
-        if bench.target.copy(&list, false, false)?.is_ok() {
+    let options = Options::default();
+    let said = |list: &Vec<Segment>| bench.target.cannot(list, options).is_none();
+    for (what, list) in cases.into_iter().filter(|(_, list)| said(list)) {
+        if bench.copy(&list)?.is_ok() {
             return Ok(Verdict::Broken(format!("{what} is accepted")));
         }
     }
@@ -261,12 +290,12 @@ fn malformed(bench: &Bench) -> Result<Verdict, Failure> {
 
 fn unchanged(bench: &Bench) -> Result<Verdict, Failure> {
     let block = bench.block();
-    bench.fill(bench.area(0), AREA, 11)?;
-    let before = bench.fill(bench.area(2), AREA, 12)?;
+    bench.fill(bench.area(0), bench.side(), 11)?;
+    let before = bench.fill(bench.area(2), bench.side(), 12)?;
     // A good segment before the one for which the command is refused.
     let list =
         [(bench.area(0), block, bench.area(2)), (bench.target.shape().size, block, bench.area(2) + block)];
-    match bench.target.copy(&list, false, false)? {
+    match bench.copy(&list)? {
         Ok(_) => Ok(Verdict::Broken("a source beyond the end is accepted".to_string())),
         Err(_) => bench.all(&[(bench.area(2), &before, "the destination")]),
     }
@@ -276,19 +305,26 @@ fn unchanged(bench: &Bench) -> Result<Verdict, Failure> {
 fn overlap(bench: &Bench) -> Result<Verdict, Failure> {
     let block = bench.block();
     let place = |blocks: u64| bench.area(4) + blocks * block;
+    let options = Options { no_overlap: true, ..Options::default() };
+    if let Some(why) = bench.target.cannot(&[(bench.area(0), block, place(0))], options) {
+        return Ok(Verdict::Skipped(why));
+    }
     for source in 0..=6u64 {
         for length in 1..=3u64 {
             // The destination is three blocks from the middle on.
             let list = [(place(source), length * block, place(3))];
             let overlaps = source < 3 + length && 3 < source + length;
-            if bench.target.copy(&list, false, false)?.is_err() != overlaps {
+            if bench.target.copy(&list, options)?.is_err() != overlaps {
                 let said = if overlaps { "accepted" } else { "refused" };
                 return Ok(Verdict::Broken(format!("{length} blocks from {source} to 3 are {said}")));
             }
         }
         let list = [(bench.area(0), 2 * block, place(3)), (bench.area(1), 2 * block, place(source))];
         let overlaps = source < 5 && 3 < source + 2;
-        if bench.target.copy(&list, false, false)?.is_err() != overlaps {
+        if bench.target.cannot(&list, options).is_some() {
+            continue;
+        }
+        if bench.target.copy(&list, options)?.is_err() != overlaps {
             let said = if overlaps { "accepted" } else { "refused" };
             return Ok(Verdict::Broken(format!("destinations of 2 blocks at 3 and {source} are {said}")));
         }
@@ -297,8 +333,9 @@ fn overlap(bench: &Bench) -> Result<Verdict, Failure> {
 }
 
 fn fua(bench: &Bench) -> Result<Verdict, Failure> {
-    let source = bench.fill(bench.area(0), AREA, 13)?;
-    match bench.target.copy(&[(bench.area(0), AREA, bench.area(2))], true, false)? {
+    let source = bench.fill(bench.area(0), bench.side(), 13)?;
+    let options = Options { fua: true, ..Options::default() };
+    match bench.target.copy(&[(bench.area(0), bench.side(), bench.area(2))], options)? {
         Err(code) => refused(&code),
         Ok(_) => bench.all(&[(bench.area(2), &source, "the destination")]),
     }

@@ -1,7 +1,7 @@
 //! `ublk selftest --target`: the clauses against a disk, reported as TAP or JSON.
 
 use super::clauses::{Bench, CLAUSES, SCRATCH_MIN, Verdict};
-use super::target::{self, Served, Shape, Target};
+use super::target::{self, Opened, Served, Shape, Target};
 use super::zoned::{ZONE_CLAUSES, ZoneBench, ZonedTarget};
 use super::{Failure, json, print};
 use crate::cli::Span;
@@ -33,11 +33,11 @@ pub(super) fn run(text: &str, scratch: Option<Span>, as_json: bool) -> Result<St
     let disk = target.shape().name.clone();
     let (start, length) = range(target.shape(), scratch)?;
     let mut clauses = Vec::new();
-    let mut judge = |number, words, writes, run: &dyn Fn() -> Result<Verdict, Failure>| {
-        let verdict = match writes && scratch.is_none() {
-            true => Verdict::Skipped("needs --scratch".to_string()),
+    let mut judge = |number, words, lacks: Option<String>, run: &dyn Fn() -> Result<Verdict, Failure>| {
+        let verdict = match lacks {
+            Some(lacks) => Verdict::Skipped(lacks),
             // A disk that fails to read or write is judged, too.
-            false => run().unwrap_or_else(|failure| Verdict::Broken(failure.message)),
+            None => run().unwrap_or_else(|failure| Verdict::Broken(failure.message)),
         };
         let (verdict, why) = match verdict {
             Verdict::Holds => ("holds", None),
@@ -46,18 +46,26 @@ pub(super) fn run(text: &str, scratch: Option<Span>, as_json: bool) -> Result<St
         };
         clauses.push(Line { number, words, verdict, why });
     };
-    if target.shape().zone_size.is_some() {
-        let bench = zone_bench(&target, start..start + length)?;
-        for clause in &ZONE_CLAUSES {
-            judge(clause.number, clause.words, clause.writes, &|| (clause.run)(&bench));
+    let no_scratch = scratch.is_none().then(|| "needs --scratch".to_string());
+    let bench = match target {
+        Opened::Served(served) if served.shape().zone_size.is_some() => {
+            let bench = zone_bench(&served, start..start + length)?;
+            for clause in &ZONE_CLAUSES {
+                let lacks = no_scratch.clone().filter(|_| clause.writes);
+                judge(clause.number, clause.words, lacks, &|| (clause.run)(&bench));
+            }
+            if !bench.zones.is_empty() {
+                bench.fresh()?;
+            }
+            None
         }
-        if !bench.zones.is_empty() {
-            bench.fresh()?;
-        }
-    } else {
-        let bench = Bench { target: Box::new(target), start, length };
+        Opened::Served(served) => Some(Bench { target: Box::new(served), start, length }),
+        Opened::Namespace(namespace) => Some(Bench { target: Box::new(namespace), start, length }),
+    };
+    if let Some(bench) = bench {
         for clause in &CLAUSES {
-            judge(clause.number, clause.words, clause.writes, &|| (clause.run)(&bench));
+            let lacks = no_scratch.clone().or_else(|| bench.too_small()).filter(|_| clause.writes);
+            judge(clause.number, clause.words, lacks, &|| (clause.run)(&bench));
         }
     }
     let broken = clauses.iter().filter(|line| line.verdict == "broken").count();

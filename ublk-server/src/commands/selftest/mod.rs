@@ -4,6 +4,7 @@
 mod clauses;
 mod doctor;
 mod judge;
+mod namespace;
 mod target;
 #[cfg(test)]
 mod tests;

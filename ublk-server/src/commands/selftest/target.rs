@@ -1,11 +1,12 @@
 //! What the clauses are run against: a disk that is written, read, and sent copy commands.
 
 use super::Failure;
+use super::namespace::{self, Namespace};
 use super::zoned::ZonedTarget;
 use crate::cli::Target as Named;
 use crate::commands::locate;
 use crate::control::api::{
-    CopyRequest, Disk, Empty, Job, JobState, Segment, ZoneActionName, ZoneReport, ZoneRequest, ZoneView,
+    self, CopyRequest, Disk, Empty, Job, JobState, ZoneActionName, ZoneReport, ZoneRequest, ZoneView,
 };
 use crate::control::client::{Client, ClientError};
 use crate::state::State;
@@ -36,11 +37,28 @@ pub(super) trait Target {
     /// The disk cannot be written there.
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Failure>;
 
-    /// Sends one copy command of segments (source, length, destination), in bytes, and waits for its end.
+    /// Why the command cannot be put into the words of the target, if it cannot.
+    fn cannot(&self, segments: &[Segment], options: Options) -> Option<String>;
+
+    /// Sends one copy command that can be put into its words, and waits for its end.
     ///
     /// # Errors
     /// The command cannot be sent, or does not end. One that is refused or fails is an [`Outcome`].
-    fn copy(&self, segments: &[(u64, u64, u64)], fua: bool, fast_only: bool) -> Result<Outcome, Failure>;
+    fn copy(&self, segments: &[Segment], options: Options) -> Result<Outcome, Failure>;
+}
+
+/// Source, length and destination in bytes.
+pub(super) type Segment = (u64, u64, u64);
+
+/// How a copy is meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    /// Durable before it completes.
+    pub(super) fua: bool,
+    /// No byte is moved.
+    pub(super) fast_only: bool,
+    /// A command whose ranges overlap is refused.
+    pub(super) no_overlap: bool,
 }
 
 /// A disk as the clauses see it, in bytes.
@@ -62,7 +80,7 @@ pub(super) struct Shape {
 pub(super) struct Done {
     /// The bytes it says it copied.
     pub(super) bytes: u64,
-    /// The bytes that were moved rather than remapped.
+    /// The bytes that were moved rather than remapped, as far as the target says.
     pub(super) moved: u64,
 }
 
@@ -76,18 +94,38 @@ pub(super) struct Served {
     node: Option<File>,
 }
 
+/// A target as it was named.
+pub(super) enum Opened {
+    /// A disk of this program.
+    Served(Served),
+    /// A namespace of the kernel's NVMe driver.
+    Namespace(Namespace),
+}
+
+impl Opened {
+    pub(super) fn shape(&self) -> &Shape {
+        match self {
+            Self::Served(served) => served.shape(),
+            Self::Namespace(namespace) => namespace.shape(),
+        }
+    }
+}
+
 /// `unix:SOCK` is the first disk of a pool, through its control API; `/dev/ublkbN` is a disk of this program, its data
-/// through the block device.
+/// through the block device; `/dev/nvmeXnY` is any namespace that the kernel's NVMe driver has.
 ///
 /// # Errors
 /// There is no such disk, or nobody answers for it.
-pub(super) fn open(text: &str) -> Result<Served, Failure> {
+pub(super) fn open(text: &str) -> Result<Opened, Failure> {
     if let Some(socket) = text.strip_prefix("unix:") {
         let client = Client::new(Path::new(socket));
         let disks: Vec<Disk> = client.call("GET", "/v1/disks")?;
         let disk = disks.into_iter().next();
         let disk = disk.ok_or_else(|| Failure::failed(format!("{socket}: the pool has no disk")))?;
-        return Ok(Served { client, shape: shape(disk), node: None });
+        return Ok(Opened::Served(Served { client, shape: shape(disk), node: None }));
+    }
+    if text.strip_prefix("/dev/nvme").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+        return Ok(Opened::Namespace(namespace::open(text)?));
     }
     let named: Named = text.parse().map_err(|_| unknown(text))?;
     if !text.starts_with("/dev/ublkb") {
@@ -103,7 +141,7 @@ pub(super) fn open(text: &str) -> Result<Served, Failure> {
             Some(node.map_err(|error| Failure::failed(format!("{text}: {error}")))?)
         }
     };
-    Ok(Served { shape, client: served.client, node })
+    Ok(Opened::Served(Served { shape, client: served.client, node }))
 }
 
 fn shape(disk: Disk) -> Shape {
@@ -186,7 +224,12 @@ impl Target for Served {
         Ok(())
     }
 
-    fn copy(&self, segments: &[(u64, u64, u64)], fua: bool, fast_only: bool) -> Result<Outcome, Failure> {
+    fn cannot(&self, _: &[Segment], _: Options) -> Option<String> {
+        None
+    }
+
+    fn copy(&self, segments: &[Segment], options: Options) -> Result<Outcome, Failure> {
+        let Options { fua, fast_only, .. } = options;
         let request = CopyRequest { fua, fast_only, ..request(segments) };
         Ok(self.carry_out(&request)?.map(|job| {
             let moved = MOVED.iter().map(|name| job.ledger.counter(name)).sum();
@@ -218,7 +261,7 @@ impl ZonedTarget for Served {
 
     fn copy(
         &self,
-        segments: &[(u64, u64, u64)],
+        segments: &[Segment],
         append: bool,
     ) -> Result<Result<Option<u64>, String>, Failure> {
         let request = CopyRequest { append, ..request(segments) };
@@ -236,8 +279,8 @@ fn refusal<T>(answer: Result<T, ClientError>) -> Result<Result<T, String>, Failu
 }
 
 /// One command of these segments.
-fn request(segments: &[(u64, u64, u64)]) -> CopyRequest {
-    let segment = |(source, length, destination): &(u64, u64, u64)| Segment {
+fn request(segments: &[Segment]) -> CopyRequest {
+    let segment = |(source, length, destination): &Segment| api::Segment {
         from: None,
         source: Bytes(*source),
         length: Bytes(*length),
@@ -251,5 +294,7 @@ fn request(segments: &[(u64, u64, u64)]) -> CopyRequest {
 }
 
 fn unknown(text: &str) -> Failure {
-    Failure::usage(format!("target {text}: must be /dev/ublkbN or unix:SOCKET of a control API"))
+    Failure::usage(format!(
+        "target {text}: must be /dev/ublkbN, /dev/nvmeXnY or unix:SOCKET of a control API"
+    ))
 }

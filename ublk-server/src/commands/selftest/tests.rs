@@ -3,7 +3,7 @@
 
 use super::Failure;
 use super::clauses::{Bench, CLAUSES, Verdict};
-use super::target::{Done, Outcome, Shape, Target};
+use super::target::{Done, Options, Outcome, Segment, Shape, Target};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -56,6 +56,8 @@ enum Wrong {
 
 struct Memory {
     wrong: Wrong,
+    /// Its commands have whole blocks and one destination, and no options.
+    terse: bool,
     shape: Shape,
     bytes: RefCell<Vec<u8>>,
     /// Source, length, destination of the last segment that was copied.
@@ -81,7 +83,7 @@ impl Memory {
             zone_size: None,
         };
         let bytes = RefCell::new(vec![0; at(SIZE)]);
-        Self { wrong, shape, bytes, last: Cell::new(None), copies: Rc::clone(copies) }
+        Self { wrong, terse: false, shape, bytes, last: Cell::new(None), copies: Rc::clone(copies) }
     }
 
     fn admit(&self, segments: &[(u64, u64, u64)], fua: bool) -> Result<(), String> {
@@ -172,7 +174,21 @@ impl Target for Memory {
         Ok(())
     }
 
-    fn copy(&self, segments: &[(u64, u64, u64)], fua: bool, fast_only: bool) -> Result<Outcome, Failure> {
+    fn cannot(&self, segments: &[Segment], options: Options) -> Option<String> {
+        let in_a_row = segments.windows(2).all(|pair| pair[0].2 + pair[0].1 == pair[1].2);
+        let said = !self.terse
+            || (in_a_row
+                && (1..=at(SEGMENTS.into())).contains(&segments.len())
+                && segments
+                    .iter()
+                    .all(|(source, length, to)| (source | length | to) % BLOCK == 0 && *length > 0)
+                && !options.fast_only);
+        (!said).then(|| "too terse".to_string())
+    }
+
+    fn copy(&self, segments: &[Segment], options: Options) -> Result<Outcome, Failure> {
+        assert_eq!(self.cannot(segments, options), None);
+        let Options { fua, fast_only, .. } = options;
         self.copies.set(self.copies.get() + 1);
         if let Err(code) = self.admit(segments, fua) {
             if let (Wrong::CheckedLate, Some(first)) = (self.wrong, segments.first()) {
@@ -215,6 +231,34 @@ fn a_right_disk_breaks_no_clause() {
     let (broken, copies) = judge(Wrong::Nothing);
     assert_eq!(broken, [""; 0]);
     assert!(copies > 40, "{copies}");
+}
+
+/// Limits lower than what the clauses would like to copy, and commands that cannot say all that they would like to say.
+#[test]
+fn a_right_disk_with_few_words_and_low_limits_breaks_no_clause() {
+    let copies = Rc::new(Cell::new(0));
+    let mut memory = Memory::new(Wrong::Nothing, &copies);
+    memory.terse = true;
+    (memory.shape.copy_max_bytes, memory.shape.copy_max_segment_bytes) = (48 << 10, 40 << 10);
+    let bench = Bench { target: Box::new(memory), start: 0, length: 1 << 20 };
+    assert_eq!(bench.too_small(), None);
+    for clause in &CLAUSES {
+        let verdict = (clause.run)(&bench).unwrap();
+        let expected = match clause.number {
+            "1.6" => Verdict::Skipped("too terse".to_string()),
+            _ => Verdict::Holds,
+        };
+        assert_eq!(verdict, expected, "{}", clause.number);
+    }
+    assert!(copies.get() > 25, "{}", copies.get());
+}
+
+#[test]
+fn limits_too_low_for_a_copy_are_noticed() {
+    let mut memory = Memory::new(Wrong::Nothing, &Rc::default());
+    memory.shape.copy_max_bytes = 15 * BLOCK;
+    let bench = Bench { target: Box::new(memory), start: 0, length: 1 << 20 };
+    assert!(bench.too_small().is_some());
 }
 
 #[test]
