@@ -250,6 +250,28 @@ fn a_zoned_disk_is_a_zoned_namespace() {
 }
 
 #[test]
+fn a_disk_in_a_file_has_its_names_wherever_it_is_opened() {
+    let env = Env::new();
+    let file = env.state().base().join("file");
+    let serve = |pool: &str| {
+        let path = file.to_str().unwrap();
+        let place = ["--name", "kept", "--size", "64M", "--nvme-tcp", LOCAL];
+        env.ok(&[&["add", "--no-ublk", "-t", "file", "-f", path, "--pool", pool][..], &place].concat());
+        view(&env, pool, "kept")
+    };
+    let first = serve("one");
+    let before = host(&first, |_| {});
+    let mut io = before.io_queue(1).unwrap();
+    write(&mut io, 1, 8, &pattern(1, 4096));
+    env.kill_server("one");
+    let again = serve("two");
+    assert_eq!((&again.nqn, again.nsid, &again.uuid), (&first.nqn, 1, &first.uuid));
+    let host = host(&again, |_| {});
+    let mut io = host.io_queue(1).unwrap();
+    assert!(read_blocks(&mut io, 1, 8, 8) == pattern(1, 4096));
+}
+
+#[test]
 fn a_copy_is_aborted_at_its_next_link() {
     let env = Env::new();
     let view = disk(&env, "a", &["--copy", "emulate"]);

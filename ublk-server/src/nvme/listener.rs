@@ -47,6 +47,8 @@ pub struct Door {
     runtime: Runtime,
     listen: SocketAddr,
     discovery: Option<SocketAddr>,
+    /// What takes connections once there is a namespace; whether for discovery alone.
+    listeners: Mutex<Vec<(tokio::net::TcpListener, bool)>>,
 }
 
 /// Bytes moved by connections that have ended and those that have not.
@@ -83,7 +85,8 @@ enum Message {
 }
 
 impl Door {
-    /// Listens. No namespace is there yet.
+    /// Listens. Hosts wait until the first namespace is there: one that connects again would take its namespace for
+    /// gone.
     ///
     /// # Errors
     /// An address cannot be bound, or threads cannot be made.
@@ -110,14 +113,14 @@ impl Door {
             totals: Totals::default(),
         });
         let _inside = runtime.enter();
-        runtime.spawn(accept(Arc::clone(&shared), tokio::net::TcpListener::from_std(listener)?, false));
+        let mut listeners = vec![(tokio::net::TcpListener::from_std(listener)?, false)];
         if let Some(discovery) = discovery {
-            let discovery = tokio::net::TcpListener::from_std(discovery)?;
-            runtime.spawn(accept(Arc::clone(&shared), discovery, true));
+            listeners.push((tokio::net::TcpListener::from_std(discovery)?, true));
         }
         runtime.spawn(tick(Arc::clone(&shared)));
         drop(_inside);
-        Ok(Self { shared, runtime, listen, discovery: discovery_address })
+        let listeners = Mutex::new(listeners);
+        Ok(Self { shared, runtime, listen, discovery: discovery_address, listeners })
     }
 
     /// Where it listens.
@@ -137,7 +140,14 @@ impl Door {
 
     /// Makes a namespace of a volume; `None` when there are too many. `name` is what its identifiers follow from.
     pub fn add(&self, volume: VolumeId, name: &str, limits: Limits) -> Option<u32> {
-        self.shared.with_target(|target, effects| target.add_namespace(volume, name, limits, effects))
+        let add = |target: &mut Target, effects: &mut Vec<Effect>| {
+            target.add_namespace(volume, name, limits, effects)
+        };
+        let nsid = self.shared.with_target(add);
+        for (listener, discovery_only) in self.listeners.lock().expect("a panic ends the process").drain(..) {
+            self.runtime.spawn(accept(Arc::clone(&self.shared), listener, discovery_only));
+        }
+        nsid
     }
 
     /// Takes the namespace of a volume away.

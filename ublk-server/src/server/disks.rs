@@ -84,6 +84,7 @@ impl Server {
         let Parts { pool, store, default_size, durable } = pool::build(&config.pool, &config.disk, recover)?;
         let meta = durable.as_ref().map(|durable| Arc::clone(durable.meta()));
         let engine = Engine::new(pool, store, meta).map_err(engine_error)?;
+        let nvme = NvmeDoor::new(config.pool.clone(), durable.as_ref().map(Durable::identifier));
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed("an eventfd cannot be made", error.into()))?;
         Ok(Arc::new(Self {
@@ -96,7 +97,7 @@ impl Server {
             default_size,
             durable,
             disks: Mutex::default(),
-            nvme: NvmeDoor::new(config.pool.clone()),
+            nvme,
             changes: Mutex::default(),
             stop,
             runtime,

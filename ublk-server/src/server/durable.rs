@@ -243,6 +243,11 @@ pub(super) fn cache(config: &PoolConfig) -> Cache {
 }
 
 impl Durable {
+    /// Names the pool where it keeps what outlives its server.
+    pub(super) fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
     pub(super) fn meta(&self) -> &Arc<Meta> {
         &self.meta
     }

@@ -1,6 +1,6 @@
 //! The NVMe/TCP door of a pool: opened for the first disk that wants it, closed with the last.
 
-use crate::config::{CacheMode, NvmeConfig, PoolConfig};
+use crate::config::{CacheMode, NvmeConfig, PoolConfig, PoolType};
 use crate::control::api::{ApiError, NvmeHost, NvmeView};
 use crate::engine::Engine;
 use crate::nvme::listener::{Door, DoorConfig};
@@ -19,6 +19,8 @@ const CONTROLLERS_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct NvmeDoor {
     pool: PoolConfig,
+    /// What the names of subsystem and namespaces follow from.
+    scope: String,
     open: Mutex<Option<Open>>,
 }
 
@@ -30,8 +32,14 @@ struct Open {
 }
 
 impl NvmeDoor {
-    pub(super) fn new(pool: PoolConfig) -> Self {
-        Self { pool, open: Mutex::default() }
+    /// The door of a pool. One that lives in a file has the names that follow from its `identifier`, wherever it is
+    /// opened and whatever the pool is called there.
+    pub(super) fn new(pool: PoolConfig, identifier: Option<&str>) -> Self {
+        let scope = match identifier.filter(|_| pool.kind == PoolType::File) {
+            Some(identifier) => identifier.to_string(),
+            None => format!("{}/{}", machine(), pool.name),
+        };
+        Self { pool, scope, open: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Open>> {
@@ -58,9 +66,8 @@ impl NvmeDoor {
             }
             return Ok(());
         }
-        let machine = machine();
-        let id = identifier(&["subsystem", &machine, &self.pool.name]);
-        let serial = identifier(&["serial", &machine, &self.pool.name]);
+        let id = identifier(&["subsystem", &self.scope]);
+        let serial = identifier(&["serial", &self.scope]);
         let subsystem = SubsystemConfig {
             nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{}", uuid_text(&id)),
             serial: serial[..10].iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -96,7 +103,7 @@ impl NvmeDoor {
     /// Makes a namespace of a disk. The door is open.
     pub(super) fn add(&self, volume: VolumeId, disk: &str, limits: Limits) {
         log_clamped(disk, &limits);
-        let name = format!("{}/{}/{disk}", machine(), self.pool.name);
+        let name = format!("{}/{disk}", self.scope);
         if let Some(open) = &*self.lock() {
             let nsid = open.door.add(volume, &name, limits);
             tracing::info!("nvme: disk {disk} is namespace {nsid:?}");
