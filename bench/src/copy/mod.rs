@@ -1,6 +1,7 @@
 //! A load of copies, with fio's options and fio's JSON: fio has no copy operation.
 
 mod gate;
+mod namespace;
 mod options;
 mod pattern;
 mod report;

@@ -25,6 +25,8 @@ pub enum Rw {
 pub enum Engine {
     /// The disk: one copy command of its control API for each.
     Device,
+    /// The disk: one NVMe Copy command each, by passthrough; any namespace.
+    Nvme,
     /// This program: O_DIRECT reads and writes of the block device.
     Host,
 }
@@ -43,7 +45,7 @@ pub enum Format {
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(rename_all = "snake_case", group(clap::ArgGroup::new("where").required(true).args(["filename", "disk"])))]
 pub struct CopyOptions {
-    /// The block device; with --engine=host any, or a file
+    /// The block device; with --engine=nvme a namespace; with --engine=host any, or a file
     #[arg(long, value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filename: Option<PathBuf>,

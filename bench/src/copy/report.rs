@@ -119,6 +119,7 @@ impl Report<'_> {
         let options = self.options;
         let engine = match options.engine {
             Engine::Device => "device",
+            Engine::Nvme => "nvme",
             Engine::Host => "host",
         };
         let (bs, ranges, depth) = (options.bs.0, options.ranges, options.iodepth);

@@ -1,5 +1,6 @@
 //! The disk under load: its copies and its contents.
 
+use super::namespace::Namespace;
 use super::options::{CopyOptions, Engine};
 use super::pattern::Segment;
 use super::stats::Stats;
@@ -42,6 +43,8 @@ pub(super) struct Target {
 enum Kind {
     /// The control API of a disk, and its block device, if it has one.
     Device { client: Client, path: String, block_device: Option<File> },
+    /// A namespace, and its block device for what is not copied.
+    Nvme(Namespace, File),
     /// A block device or a file.
     Host(File),
 }
@@ -78,6 +81,10 @@ impl Target {
                 None => Err(Failure::usage(format!("disk {disk} has no block device"))
                     .hint("engine host reads and writes one: use --engine=device")),
             },
+            (Engine::Nvme, Some(path), _) => Self::nvme(path),
+            (Engine::Nvme, None, Some(disk)) => {
+                Err(Failure::usage(format!("disk {disk}: engine nvme needs --filename=/dev/nvmeXnY")))
+            }
             (Engine::Device, Some(path), _) => Self::device(&named(path)?),
             (Engine::Device, None, Some(disk)) => Self::device(disk),
             (_, None, None) => Err(Failure::usage("neither --filename nor --disk: no disk to load")),
@@ -100,6 +107,13 @@ impl Target {
         Ok(Self { kind: Kind::Host(file), size, name: path.display().to_string() })
     }
 
+    fn nvme(path: &Path) -> Result<Self, Failure> {
+        let Self { kind, size, name } = Self::host(path)?;
+        let Kind::Host(file) = kind else { unreachable!("a block device was opened") };
+        let commands = file.try_clone().map_err(|error| failed(path, &error))?;
+        Ok(Self { kind: Kind::Nvme(Namespace::new(commands, path)?, file), size, name })
+    }
+
     /// A file as it is, for tests.
     #[cfg(test)]
     pub(super) fn of_file(file: File, size: u64) -> Self {
@@ -117,6 +131,7 @@ impl Target {
         let begun = Instant::now();
         match &self.kind {
             Kind::Device { client, path, .. } => by_device(client, path, segments, bs)?,
+            Kind::Nvme(namespace, _) => namespace.copy(segments, bs)?,
             Kind::Host(file) => by_host(file, segments, buffer, stats)?,
         }
         stats.copy.done(bs * segments.len() as u64, begun.elapsed());
@@ -126,7 +141,7 @@ impl Target {
     /// Reads from the disk, past the host's cache.
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Failure> {
         match &self.kind {
-            Kind::Host(file) | Kind::Device { block_device: Some(file), .. } => file
+            Kind::Host(file) | Kind::Nvme(_, file) | Kind::Device { block_device: Some(file), .. } => file
                 .read_exact_at(to, offset)
                 .map_err(|error| Failure::failed(format!("{}: read at {offset}: {error}", self.name))),
             Kind::Device { client, path, block_device: None } => {
@@ -149,7 +164,7 @@ impl Target {
             Kind::Device { client, path, .. } => {
                 client.call("GET", &format!("{path}/stats")).map(Some).map_err(unreachable)
             }
-            Kind::Host(_) => Ok(None),
+            Kind::Host(_) | Kind::Nvme(..) => Ok(None),
         }
     }
 }
