@@ -63,7 +63,7 @@ impl Guest {
         // The path of a socket is limited to 107 bytes, which a log folder may exceed.
         let monitor = std::env::temp_dir().join(format!("vmrun-{}-{generation}.monitor", std::process::id()));
         let mut boot = Command::new(config.scripts.join("boot"))
-            .args(["--tied", "--kernel", &config.kernel, "--memory", &config.memory])
+            .args(["--tied", "--nvme", "--kernel", &config.kernel, "--memory", &config.memory])
             .args(["--cpus", &config.cpus.to_string(), "--timeout", &limit.as_secs().to_string()])
             .arg("--console")
             .arg(console_log(log, generation))
