@@ -49,6 +49,7 @@ END {
 	for (t = 1; t <= count; t++) {
 		test = tests[t]
 		split(test, part, " ")
+		if (part[1] == "nvme") { over_nvme[++nvme_count] = part[2]; continue }
 		ours = part[1] == "ram" ? "ublk-ram" : "ublk-null"
 		kind = part[1] == "ram" ? "loop" : "null"
 		aim = part[1] == "ram" ? 1.25 : 1.0
@@ -69,6 +70,22 @@ END {
 			spread(ceiling, "%.2f")
 		if (list != "") json("-t " part[1] " " part[2] " : " peer, "x", list, aim, met)
 		if (ceiling != "") json("-t " part[1] " " part[2] " : null_blk", "x", ceiling, "")
+	}
+	if (nvme_count) {
+		print ""
+		print "Over NVMe/TCP on loopback, by the kernel's host with one I/O queue; its peer is the kernel's target over brd."
+		print ""
+		print "| load | ours, IOPS | nvmet-tcp over brd | ours : nvmet-tcp | aim | |"
+		print "|---|---|---|---|---|---|"
+		for (t = 1; t <= nvme_count; t++) {
+			test = "nvme " over_nvme[t]
+			list = ratios(test, "ublk-nvme", "nvmet-brd")
+			met = list != "" && median(list) >= 0.8
+			printf "| %s | %s | %s | %s | >= 0.80 | %s |\n", over_nvme[t], spread(values(test, "ublk-nvme"), "%.0f"),
+				spread(values(test, "nvmet-brd"), "%.0f"), list == "" ? "no peer" : spread(list, "%.2f"),
+				list == "" ? "" : met ? "met" : "missed"
+			if (list != "") json("NVMe/TCP " over_nvme[t] " : nvmet-tcp over brd", "x", list, 0.8, met)
+		}
 	}
 	if (!beside_rounds) exit
 	print ""
