@@ -4,27 +4,12 @@
 # is what the block device beside it reads, and the other way round.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/disk.sh"
+. "$(dirname "$0")/nvme.sh"
 
 modprobe nvme-tcp || bail "the host's driver can be loaded"
 
-host=nqn.2014-08.org.nvmexpress:uuid:5c1e5cde-0000-4000-8000-000000000001
-hostid=5c1e5cde-0000-4000-8000-000000000001
 nvme=127.0.0.1:4420
 
-# connect [OPTION...]: a controller of the subsystem $nqn; sets $ctrl to its name.
-connect() {
-	timeout 90 nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$nqn" -q "$host" -I "$hostid" -k 30 -c 1 -l 120 "$@" || return
-	within 20 controller && ctrl=$(controller)
-}
-controller() { grep -l -x -F "$nqn" /sys/class/nvme/nvme*/subsysnqn 2>/dev/null | sed -n '1s|.*/\(nvme[0-9]*\)/.*|\1|p' | grep .; }
-disconnect() { timeout 120 nvme disconnect -n "$nqn"; }
-no_controller() { ! controller; }
-# namespace NSID: its block device.
-namespace() {
-	local found
-	found=$(grep -l -x "$1" /sys/class/nvme/"$ctrl"/nvme*n*/nsid 2>/dev/null | head -n 1)
-	[ -n "$found" ] && found=${found%/nsid} && [ -b "/dev/${found##*/}" ] && echo "/dev/${found##*/}"
-}
 # field NAME COMMAND...: a number of what nvme prints as JSON.
 field() { local name=$1; shift; timeout 60 nvme "$@" -o json | number "$name"; }
 
@@ -74,11 +59,11 @@ one=$disk one_id=$id
 add --size 64M --pool served --name two "${doors[@]}" || bail "a second disk of the pool is added"
 two=$disk two_id=$id
 disk=$one id=$one_id
-nqn=$(ublk info -n one --json | grep -o 'nqn.2014-08.org.nvmexpress:uuid:[0-9a-f-]*' | head -n 1)
+nqn=$(ublk info -n one --json | subsystem)
 note "subsystem $nqn, disks $one and $two (number $two_id)"
 at_exit 'timeout 60 nvme disconnect -n "$nqn" >/dev/null 2>&1'
 
-discover() { timeout 90 nvme discover -t tcp -a 127.0.0.1 -s "$1" -q "$host" -I "$hostid"; }
+discover() { timeout 90 nvme discover -t tcp -a 127.0.0.1 -s "$1" -q "$nvme_host" -I "$nvme_hostid"; }
 check "discover finds the subsystem" sh -c 'echo "$1" | grep -q "subnqn: *$2"' - "$(discover 8009)" "$nqn"
 check "discover at the port of the subsystem too" sh -c 'echo "$1" | grep -q "trsvcid: *4420"' - "$(discover 4420)"
 
@@ -90,7 +75,7 @@ ok "the host finds both namespaces"
 ns=$(namespace 1) ns2=$(namespace 2)
 note "controller $ctrl, namespaces $ns and $ns2"
 check "nvme list shows them" sh -c 'nvme list | grep -q "$1.*ublk copy-offload disk"' - "$ns"
-equal "the host is listed" "$(ublk info -n one | grep -c "$host")" 1
+equal "the host is listed" "$(ublk info -n one | grep -c "$nvme_host")" 1
 equal "the namespaces have their size" "$(blockdev --getsize64 "$ns")" $((64 << 20))
 
 oncs=$(field oncs id-ctrl "/dev/$ctrl")
@@ -225,6 +210,23 @@ END
 disk=$ns
 fio_jobs "$work/verify.fio"
 
+# Past the block layer, by io_uring commands to the character device.
+generic=/dev/ng${ns#/dev/nvme}
+cat >"$work/passthrough.fio" <<'END'
+[passthrough, 4 KiB]
+ioengine=io_uring_cmd
+cmd_type=nvme
+rw=randwrite
+bs=4k
+size=4m
+iodepth=16
+verify=crc32c
+verify_fatal=1
+END
+disk=$generic
+fio_jobs "$work/passthrough.fio"
+disk=$ns
+
 mkdir "$work/mnt" "$work/tree"
 tar -C /usr/share -c doc 2>/dev/null | head -c 6M | tar -x -C "$work/tree" 2>/dev/null
 at_exit 'mountpoint -q $work/mnt && umount $work/mnt'
@@ -240,7 +242,7 @@ check "ext4: mount" mount "$ns" "$work/mnt" && {
 
 check "disconnect" disconnect
 check "disconnect: no controller is left" within 30 no_controller
-check "the server has no host" within 10 sh -c '! ublk info -n one | grep -q "$1"' - "$host"
+check "the server has no host" within 10 sh -c '! ublk info -n one | grep -q "$1"' - "$nvme_host"
 
 # Digests, no flow control, two queues.
 connect -g -G -d -i 2 || bail "the host connects with digests" dmesg
@@ -273,7 +275,7 @@ disconnect
 timeout 60 ublk del -n one
 timeout 60 ublk del -n two
 add --size 16M "${doors[@]}" --allow-host nqn.2014-08.org.nvmexpress:uuid:another || bail "a disk for another host is added"
-nqn=$(ublk info -n "$id" --json | grep -o 'nqn.2014-08.org.nvmexpress:uuid:[0-9a-f-]*' | head -n 1)
+nqn=$(ublk info -n "$id" --json | subsystem)
 check "a host that is not allowed does not find it" sh -c '! echo "$1" | grep -q "$2"' - "$(discover 8009)" "$nqn"
 if connect >"$work/log" 2>&1; then
 	not_ok "and cannot connect"
