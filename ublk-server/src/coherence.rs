@@ -6,6 +6,8 @@
 //! and drops the destination's pages after it. It is a process of its own because a thread of the server that
 //! waits for its own disk cannot be killed, and then neither can the server.
 
+use crate::ublk::control;
+use crate::ublk::native::CopyLimits;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, BufRead};
@@ -65,6 +67,13 @@ pub enum Order {
         block: u64,
         /// The zones.
         zones: Vec<ZoneProbe>,
+    },
+    /// Tell the kernel what copies it may send to a disk.
+    CopyLimits {
+        /// The number in `/dev/ublkbN`.
+        disk: u32,
+        /// The limits.
+        limits: CopyLimits,
     },
     /// Change the zones of a range through the block device; if `free` is set, only when nobody holds it exclusively,
     /// else say who does.
@@ -169,6 +178,9 @@ fn execute(order: &Order, alive: &mut dyn FnMut() -> io::Result<()>) -> io::Resu
                 report.unchecked |= left.is_none();
                 report.stale_pages += left.unwrap_or(0);
             }
+        }
+        Order::CopyLimits { disk, limits } => {
+            control::update_copy(*disk, *limits).map_err(io::Error::other)?;
         }
         Order::Resync { disk, block, zones } => zones::resync(*disk, *block, zones, alive)?,
         Order::Zones { action, range, free } => {

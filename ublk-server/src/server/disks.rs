@@ -5,18 +5,19 @@ use super::durable::Durable;
 use super::nvme::NvmeDoor;
 use super::pool::{self, Parts};
 use crate::config::{CacheMode, DiskConfig, PoolConfig, PoolType};
-use crate::control::api::{ApiError, Disk, GeometryView, LimitsPatch, LimitsView, PoolView, Stats};
+use crate::control::api::{ApiError, Disk, GeometryView, LimitsView, PoolView, Stats};
 use crate::control::jobs::Jobs;
 use crate::engine::Engine;
 use crate::state::{DiskRecord, Process, State, StateError};
 use crate::ublk::{DiskParams, UblkDisk, UblkError};
-use emulation::{Bytes, Control, Limits, VolumeId};
+use emulation::{Bytes, Limits, VolumeId};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 
+mod limits;
 mod volumes;
 
 /// One pool, its disks and its jobs.
@@ -33,7 +34,7 @@ pub struct Server {
     durable: Option<Durable>,
     disks: Mutex<Disks>,
     nvme: NvmeDoor,
-    /// Held while a disk is made or taken away, which waits for the driver.
+    /// Held while a disk is made, changed or taken away, which waits for the driver.
     changes: Mutex<()>,
     stop: OwnedFd,
     runtime: Handle,
@@ -372,29 +373,6 @@ impl Server {
     pub(crate) fn limits(&self, volume: VolumeId) -> Result<Limits, ApiError> {
         let limits = self.engine.with_pool(|pool| pool.limits(volume).cloned());
         limits.ok_or_else(|| ApiError::new(404, "no-disk", "the disk is being deleted"))
-    }
-
-    /// Changes what can change while a disk runs.
-    pub(crate) fn set_limits(&self, key: &str, patch: &LimitsPatch) -> Result<LimitsView, ApiError> {
-        let _changes = self.changes.lock().expect("a panic ends the process");
-        let (name, found) = self.find(key)?;
-        let mut disks = self.disks();
-        let entry = disks.by_name.get_mut(&name).expect("found under the lock for changes");
-        let mut config = entry.config.clone();
-        config.copy = patch.copy.or(config.copy);
-        config.copy_max_bytes = patch.copy_max_bytes.unwrap_or(config.copy_max_bytes);
-        config.copy_max_segment_bytes = patch.copy_max_segment_bytes.unwrap_or(config.copy_max_segment_bytes);
-        config.copy_max_segments = patch.copy_max_segments.unwrap_or(config.copy_max_segments);
-        let limits = config
-            .limits(&self.pool, self.default_size)
-            .map_err(|error| ApiError::from_lines(400, "bad-request", &error.to_string()))?;
-        entry.config = config;
-        let view = limits_view(&limits);
-        self.engine.control(Control::SetLimits(found.volume, limits.clone()));
-        self.nvme.set_limits(found.volume, &name, at_nvme(&entry.config, limits));
-        self.remember(&name, entry);
-        tracing::info!("disk {name}: limits of copies changed to {view:?}");
-        Ok(view)
     }
 
     /// The ledger of a disk, set to 0 afterwards if asked for.

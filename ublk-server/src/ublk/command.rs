@@ -28,6 +28,8 @@ unsafe impl Payload for sys::ublksrv_ctrl_dev_info {}
 unsafe impl Payload for sys::ublk_params {}
 // SAFETY: as above; integers without padding behind it.
 unsafe impl Payload for super::native::Params {}
+// SAFETY: as above.
+unsafe impl Payload for super::native::CopyLimits {}
 // SAFETY: an integer.
 unsafe impl Payload for u64 {}
 // SAFETY: bytes.

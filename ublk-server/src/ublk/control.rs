@@ -2,6 +2,7 @@
 
 use super::command::{self, Command, Failure};
 use super::error::UblkError;
+use super::native::{self, CopyLimits};
 use libublk::sys;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -150,6 +151,17 @@ pub fn delete(id: u32) -> Result<(), UblkError> {
     };
     control.stop(&device)?;
     control.delete(&device)
+}
+
+/// Sets the limits of a device's copies in the kernel. Waits for the requests that its server has, so neither the server
+/// nor a thread of it may be the one that asks.
+///
+/// # Errors
+/// See [`UblkError`]; there is no such device.
+pub fn update_copy(id: u32, limits: CopyLimits) -> Result<(), UblkError> {
+    let control = Control::open()?;
+    let device = control.find(id)?.ok_or(UblkError::NoDevice { id })?;
+    control.device_command(&device, native::UPDATE_COPY, "UPDATE_COPY", 0, limits).map(drop)
 }
 
 /// Refuses the running kernel when it is known to crash as a disk is made.
@@ -376,7 +388,6 @@ fn explain(command: &'static str, failure: Failure) -> UblkError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ublk::native;
 
     #[test]
     fn only_the_two_broken_releases_are_refused() {

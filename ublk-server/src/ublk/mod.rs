@@ -17,7 +17,7 @@ mod zones;
 use crate::config::RecoveryMode;
 use crate::engine::Engine;
 use control::{Control, DeviceInfo, DeviceRef};
-use emulation::{CopyMode, Limits, VolumeId};
+use emulation::{Limits, VolumeId};
 pub use error::UblkError;
 use libublk::sys;
 use queue::{Queue, Started};
@@ -186,7 +186,7 @@ fn new_info(
     }
     flags |= recovery;
     // The driver takes copies with user copy alone.
-    if user_copy && params.limits.copy_mode != CopyMode::Off {
+    if user_copy {
         flags |= features & native::FEATURE;
     }
     if params.limits.zones.is_some() {
@@ -239,15 +239,12 @@ fn launch(
     // First of all: where the kernel goes by the node's owner, it refuses other commands until udev has set it.
     let file = Arc::new(open_device(device.id)?);
     let base = params::params(params);
-    let native = match info.flags & native::FEATURE {
-        0 => None,
-        _ => native::params(base, &params.limits),
-    };
+    let native = info.flags & native::FEATURE != 0;
     match (how, native) {
         // It has them already.
         (Launch::Recover, _) => {}
-        (Launch::Start, Some(native)) => control.set_params(device, native)?,
-        (Launch::Start, None) => control.set_params(device, base)?,
+        (Launch::Start, true) => control.set_params(device, native::params(base, &params.limits))?,
+        (Launch::Start, false) => control.set_params(device, base)?,
     }
     let user_copy = info.flags & u64::from(sys::UBLK_F_USER_COPY) != 0;
     let mut started = Vec::new();
@@ -260,7 +257,7 @@ fn launch(
             volume: params.volume,
             max_io: params.limits.max_io,
             logical_block: params.limits.logical_block,
-            copy_sources: native.as_ref().map_or(0, native::sources_len),
+            copy_sources: if native { native::SOURCES_LEN } else { 0 },
             buffer: (!user_copy).then_some(info.max_io_buf_bytes as usize),
             cpus: cpu_set(control.affinity(device, queue)?),
         };

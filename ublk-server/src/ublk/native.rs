@@ -2,11 +2,13 @@
 //! from the series in `kernel/patches`. Pure.
 
 use super::decode::{Decoded, Descriptor};
+use emulation::limits::SEGMENTS_MAX;
 use emulation::{
     BlkStatus, Bytes, CopyCommand, CopyMode, CopySegment, Flags, Limits, Op, Sector, SectorRange, Sectors,
     VolumeId,
 };
 use libublk::sys;
+use serde::{Deserialize, Serialize};
 
 /// `UBLK_F_COPY`: the driver takes copies to the server.
 pub const FEATURE: u64 = 1 << 21;
@@ -15,12 +17,64 @@ pub(crate) const OP: u32 = 6;
 /// `UBLKSRV_IO_COPY_FLAG`: added to the position of a request's data, it is that of the request's sources.
 pub(crate) const POSITION: u64 = 1 << 61;
 
+/// `UBLK_U_CMD_UPDATE_COPY`: `_IOWR('u', 0x1a, struct ublksrv_ctrl_cmd)`.
+pub(crate) const UPDATE_COPY: u32 =
+    3 << 30 | (size_of::<sys::ublksrv_ctrl_cmd>() as u32) << 16 | 0x75 << 8 | 0x1a;
+
 /// `UBLK_PARAM_TYPE_COPY`.
 const PARAM_TYPE: u32 = 1 << 7;
 /// The length of `struct ublk_copy_source`: first sector, number of sectors, four bytes of zeroes.
 const SOURCE_LEN: usize = 16;
+/// The room for the sources of any command, whatever the limits of its disk become.
+pub(crate) const SOURCES_LEN: usize = SEGMENTS_MAX as usize * SOURCE_LEN;
 /// The longest command the driver takes, so that its length in bytes is an `int`.
 const BYTES_MAX: Bytes = Bytes(i32::MAX as u64);
+
+/// The limits of a disk's copies as the driver has them (`struct ublk_param_copy`); all zero for a disk that does not
+/// copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(C)]
+pub struct CopyLimits {
+    max_copy_sectors: u32,
+    max_copy_segment_sectors: u32,
+    max_copy_segments: u16,
+    #[serde(skip)]
+    reserved: [u16; 3],
+}
+
+impl CopyLimits {
+    /// Those of a disk.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        let sectors = |bytes: Bytes| {
+            let sectors = bytes.min(BYTES_MAX).whole_sectors().0;
+            sectors - sectors % limits.logical_block.0
+        };
+        let total = sectors(limits.copy_max_bytes);
+        let segment = sectors(limits.copy_max_segment_bytes).min(total);
+        let segments = limits.copy_max_segments.min(SEGMENTS_MAX);
+        if limits.copy_mode == CopyMode::Off || segment == 0 || segments == 0 {
+            return Self::default();
+        }
+        Self {
+            max_copy_sectors: total as u32,
+            max_copy_segment_sectors: segment as u32,
+            max_copy_segments: segments as u16,
+            reserved: [0; 3],
+        }
+    }
+
+    /// The lower of each.
+    #[must_use]
+    pub fn lowest(self, other: Self) -> Self {
+        Self {
+            max_copy_sectors: self.max_copy_sectors.min(other.max_copy_sectors),
+            max_copy_segment_sectors: self.max_copy_segment_sectors.min(other.max_copy_segment_sectors),
+            max_copy_segments: self.max_copy_segments.min(other.max_copy_segments),
+            reserved: [0; 3],
+        }
+    }
+}
 
 /// `struct ublk_params` up to the parameters of copies.
 #[derive(Clone, Copy, Debug)]
@@ -29,40 +83,16 @@ pub(crate) struct Params {
     base: sys::ublk_params,
     /// Parameters that are not set: `dma`, `seg`, `integrity`. The first of them begins in the padding of `base`.
     between: [u8; 40],
-    max_copy_sectors: u32,
-    max_copy_segment_sectors: u32,
-    max_copy_segments: u16,
-    reserved: [u16; 3],
+    copy: CopyLimits,
 }
 
-/// The parameters of a disk and those of its copies; `None` for a disk that does not copy.
-pub(crate) fn params(base: sys::ublk_params, limits: &Limits) -> Option<Params> {
-    if limits.copy_mode == CopyMode::Off {
-        return None;
-    }
-    let sectors = |bytes: Bytes| {
-        let sectors = bytes.min(BYTES_MAX).whole_sectors().0;
-        sectors - sectors % limits.logical_block.0
-    };
-    let total = sectors(limits.copy_max_bytes);
-    let segment = sectors(limits.copy_max_segment_bytes).min(total);
-    let segments = limits.copy_max_segments.min(u16::MAX.into());
-    if segment == 0 || segments == 0 {
-        return None;
-    }
-    Some(Params {
+/// The parameters of a disk and those of its copies.
+pub(crate) fn params(base: sys::ublk_params, limits: &Limits) -> Params {
+    Params {
         base: sys::ublk_params { len: size_of::<Params>() as u32, types: base.types | PARAM_TYPE, ..base },
         between: [0; 40],
-        max_copy_sectors: total as u32,
-        max_copy_segment_sectors: segment as u32,
-        max_copy_segments: segments as u16,
-        reserved: [0; 3],
-    })
-}
-
-/// The room for the sources of any command of a disk.
-pub(crate) fn sources_len(params: &Params) -> usize {
-    usize::from(params.max_copy_segments) * SOURCE_LEN
+        copy: CopyLimits::new(limits),
+    }
 }
 
 /// Understands a copy: its descriptor, which is the destination, and its sources as the driver wrote them.
@@ -123,19 +153,21 @@ mod tests {
     #[test]
     fn the_layout_is_the_kernels() {
         assert_eq!(size_of::<Params>(), 168);
-        assert_eq!(std::mem::offset_of!(Params, max_copy_sectors), 152);
-        assert_eq!(std::mem::offset_of!(Params, max_copy_segments), 160);
+        assert_eq!(std::mem::offset_of!(Params, copy), 152);
+        assert_eq!(size_of::<CopyLimits>(), 16);
+        assert_eq!(std::mem::offset_of!(CopyLimits, max_copy_segments), 8);
+        assert_eq!(UPDATE_COPY, 0xc020_751a);
     }
 
     #[test]
     fn limits_become_parameters() {
-        let made = params(sys::ublk_params::default(), &limits()).unwrap();
+        let made = params(sys::ublk_params::default(), &limits());
         assert_eq!((made.base.len, made.base.types), (168, 1 << 7));
-        assert_eq!((made.max_copy_sectors, made.max_copy_segment_sectors), (1 << 18, 1 << 15));
-        assert_eq!(made.max_copy_segments, 128);
-        assert_eq!(sources_len(&made), 2048);
-        let huge = Limits { copy_max_bytes: Bytes(u64::MAX - 511), ..limits() };
-        assert_eq!(params(sys::ublk_params::default(), &huge).unwrap().max_copy_sectors, (1 << 22) - 1);
+        assert_eq!((made.copy.max_copy_sectors, made.copy.max_copy_segment_sectors), (1 << 18, 1 << 15));
+        assert_eq!(made.copy.max_copy_segments, 128);
+        let huge = Limits { copy_max_bytes: Bytes(u64::MAX - 511), copy_max_segments: 1000, ..limits() };
+        let huge = CopyLimits::new(&huge);
+        assert_eq!((huge.max_copy_sectors, huge.max_copy_segments), ((1 << 22) - 1, 256));
     }
 
     #[test]
@@ -146,8 +178,17 @@ mod tests {
             Limits { copy_max_segment_bytes: Bytes(0), ..limits() },
             Limits { copy_max_bytes: Bytes(0), ..limits() },
         ] {
-            assert!(params(sys::ublk_params::default(), &limits).is_none(), "{limits:?}");
+            assert_eq!(CopyLimits::new(&limits), CopyLimits::default(), "{limits:?}");
         }
+    }
+
+    #[test]
+    fn the_lowest_of_two_fits_both() {
+        let few = CopyLimits::new(&Limits { copy_max_segments: 2, ..limits() });
+        let short = CopyLimits::new(&Limits { copy_max_segment_bytes: Bytes::kib(64), ..limits() });
+        let both = few.lowest(short);
+        assert_eq!((both.max_copy_segments, both.max_copy_segment_sectors), (2, 128));
+        assert_eq!(few.lowest(CopyLimits::default()), CopyLimits::default());
     }
 
     #[test]
