@@ -7,6 +7,7 @@ use emulation::Bytes;
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -51,25 +52,47 @@ pub enum Way {
     Uring,
 }
 
-/// Copies `sources`, one behind the other, to `destination` and what follows it. Gives the number of bytes from there
-/// on that were copied, in success as in failure.
-///
-/// # Errors
-/// `ENOTTY` or `EINVAL` from a kernel without the operation, `EOPNOTSUPP` from a device without it, else what `BLKCOPY`
-/// documents, or what the device answered.
-pub fn copy(device: &File, sources: &[Source], destination: u64, way: Way) -> (Bytes, io::Result<()>) {
-    let mut argument = Box::new(BlkCopy {
-        destination,
-        sources: sources.as_ptr() as u64,
-        nr_sources: u32::try_from(sources.len()).unwrap_or(u32::MAX),
-        flags: 0,
-        copied: 0,
-    });
-    let result = match way {
-        Way::Ioctl => by_ioctl(device, &mut argument),
-        Way::Uring => by_uring(device, &mut argument),
-    };
-    (Bytes(argument.copied), result)
+/// Makes calls, one at a time, by one way.
+pub struct Caller(Option<Box<IoUring>>);
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Caller").field(&self.0.as_ref().map_or(Way::Ioctl, |_| Way::Uring)).finish()
+    }
+}
+
+impl Caller {
+    /// One for this way.
+    ///
+    /// # Errors
+    /// There is no io_uring.
+    pub fn new(way: Way) -> io::Result<Self> {
+        Ok(Self(match way {
+            Way::Ioctl => None,
+            Way::Uring => Some(Box::new(IoUring::new(2)?)),
+        }))
+    }
+
+    /// Copies `sources`, one behind the other, to `destination` and what follows it. Gives the number of bytes from
+    /// there on that were copied, in success as in failure.
+    ///
+    /// # Errors
+    /// `ENOTTY` or `EINVAL` from a kernel without the operation, `EOPNOTSUPP` from a device without it, else what
+    /// `BLKCOPY` documents, or what the device answered.
+    pub fn copy(&mut self, device: &File, sources: &[Source], destination: u64) -> (Bytes, io::Result<()>) {
+        let mut argument = Box::new(BlkCopy {
+            destination,
+            sources: sources.as_ptr() as u64,
+            nr_sources: u32::try_from(sources.len()).unwrap_or(u32::MAX),
+            flags: 0,
+            copied: 0,
+        });
+        let result = match &mut self.0 {
+            None => by_ioctl(device, &mut argument),
+            Some(ring) => by_uring(ring, device, &mut argument),
+        };
+        (Bytes(argument.copied), result)
+    }
 }
 
 fn by_ioctl(device: &File, argument: &mut BlkCopy) -> io::Result<()> {
@@ -81,13 +104,12 @@ fn by_ioctl(device: &File, argument: &mut BlkCopy) -> io::Result<()> {
     }
 }
 
-fn by_uring(device: &File, argument: &mut BlkCopy) -> io::Result<()> {
-    let mut ring = IoUring::new(2)?;
+fn by_uring(ring: &mut IoUring, device: &File, argument: &mut BlkCopy) -> io::Result<()> {
     let entry = opcode::UringCmd16::new(Fd(device.as_raw_fd()), BLOCK_URING_CMD_COPY)
         .addr(Some(&raw mut *argument as u64))
         .build();
     // SAFETY: what the entry points to, and the file, live until its completion, which is awaited below.
-    unsafe { ring.submission().push(&entry) }.expect("an empty ring has room");
+    unsafe { ring.submission().push(&entry) }.expect("one entry at a time");
     loop {
         match ring.submit_and_wait(1) {
             Ok(_) => {}
@@ -119,7 +141,7 @@ mod tests {
     fn a_file_that_is_no_block_device_is_refused() {
         let file = File::open("/dev/null").unwrap();
         let sources = [Source { offset: 0, length: 4096 }];
-        let (copied, result) = copy(&file, &sources, 8192, Way::Ioctl);
+        let (copied, result) = Caller::new(Way::Ioctl).unwrap().copy(&file, &sources, 8192);
         assert_eq!(copied, Bytes(0));
         assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::ENOTTY));
     }

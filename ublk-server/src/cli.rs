@@ -333,9 +333,10 @@ pub struct CopyArgs {
     /// Who moves the bytes
     #[arg(long, default_value = "device")]
     pub engine: Engine,
-    /// The way of copy commands to the disk
-    #[arg(long, default_value = "api")]
-    pub door: Door,
+    /// The way of copy commands to the disk [default: native where the kernel and the disk have it and the options
+    /// allow it, else api]
+    #[arg(long)]
+    pub door: Option<Door>,
     /// The block device for the native door, such as a partition [default: that of the disk]
     #[arg(long, value_name = "PATH")]
     pub node: Option<PathBuf>,

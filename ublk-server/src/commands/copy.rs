@@ -1,7 +1,7 @@
-//! `ublk copy`: a job of the server, watched from here.
+//! `ublk copy`: which door it takes, and a job of the server, watched from here.
 
 use super::stats::line;
-use super::{Failure, copy_host, copy_native, json, locate};
+use super::{Failure, copy_host, copy_native, info, json, locate};
 use crate::blkcopy::Way;
 use crate::cli::{CopyArgs, Door, Engine, Span};
 use crate::control::api::{CopyRequest, Job, JobState, Segment};
@@ -25,18 +25,33 @@ pub(super) struct Part {
 pub(super) fn run(args: &CopyArgs) -> Result<String, Failure> {
     let parts = parts(args)?;
     match (args.engine, args.door) {
-        (Engine::Device, Door::Native) => copy_native::run(args, &parts, Way::Ioctl),
-        (Engine::Device, Door::NativeAsync) => copy_native::run(args, &parts, Way::Uring),
-        (Engine::Host | Engine::Kcopyd, Door::Native | Door::NativeAsync) => {
+        (Engine::Host | Engine::Kcopyd, Some(Door::Native | Door::NativeAsync)) => {
             Err(Failure::usage("--door native is for copy commands: engine device, the default"))
         }
-        _ if args.node.is_some() => Err(Failure::usage("--node is for --door native")),
-        (Engine::Kcopyd, Door::Api) => {
+        (Engine::Host | Engine::Kcopyd, _) | (_, Some(Door::Api)) if args.node.is_some() => {
+            Err(Failure::usage("--node is for --door native"))
+        }
+        (Engine::Kcopyd, _) => {
             Err(Failure::failed("engine kcopyd is not available in this version").hint("use device or host"))
         }
-        (Engine::Device, Door::Api) => device(args, &parts),
-        (Engine::Host, Door::Api) => copy_host::run(args, &parts),
+        (Engine::Host, _) => copy_host::run(args, &parts),
+        (Engine::Device, door) => match door.map_or_else(|| usual_door(args), Ok)? {
+            Door::Native => copy_native::run(args, &parts, Way::Ioctl),
+            Door::NativeAsync => copy_native::run(args, &parts, Way::Uring),
+            Door::Api => device(args, &parts),
+        },
     }
+}
+
+/// The door when none is named: that of the kernel if the disk has it and it can do what is asked for.
+fn usual_door(args: &CopyArgs) -> Result<Door, Failure> {
+    let api_alone = copy_native::missing(args).is_some() || args.one_command;
+    if args.node.is_some() {
+        return Ok(Door::Native);
+    }
+    let record = locate::record(&State::open()?, &args.target)?;
+    let native = record.is_some_and(|record| info::copy_doors(record.id).contains(&"native"));
+    Ok(if native && !api_alone { Door::Native } else { Door::Api })
 }
 
 /// What to copy, from either way of saying it.
@@ -114,9 +129,7 @@ fn source(state: &State, target: &crate::cli::Target, pool: &str) -> Result<Stri
 
 /// Looks at the job until it ends; an interrupt cancels it.
 fn watch(served: &locate::Served, mut job: Job, signals: &Signals) -> Result<Job, Failure> {
-    let bar = ProgressBar::new(job.total_bytes);
-    let style = "{msg} [{wide_bar}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
-    bar.set_style(ProgressStyle::with_template(style).expect("a constant template"));
+    let bar = bar(job.total_bytes);
     let path = served.path(&format!("/copies/{}", job.id));
     while !job.state.ended() {
         bar.set_position(job.bytes);
@@ -127,6 +140,14 @@ fn watch(served: &locate::Served, mut job: Job, signals: &Signals) -> Result<Job
     }
     bar.finish_and_clear();
     Ok(job)
+}
+
+/// A bar for so many bytes, on a terminal.
+pub(super) fn bar(bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::new(bytes);
+    let style = "{msg} [{wide_bar}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
+    bar.set_style(ProgressStyle::with_template(style).expect("a constant template"));
+    bar
 }
 
 fn phase(state: JobState) -> &'static str {

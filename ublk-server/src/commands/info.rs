@@ -87,7 +87,7 @@ fn nvme(nvme: &NvmeView) -> Vec<(&'static str, String)> {
 }
 
 /// The doors that take copies to a disk: the native one when the kernel offers the operation on its block device.
-fn copy_doors(id: Option<u32>) -> Vec<&'static str> {
+pub(super) fn copy_doors(id: Option<u32>) -> Vec<&'static str> {
     let max =
         id.and_then(|id| std::fs::read_to_string(format!("/sys/block/ublkb{id}/queue/copy_max_bytes")).ok());
     match max.and_then(|max| max.trim().parse::<u64>().ok()) {
