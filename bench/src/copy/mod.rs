@@ -2,6 +2,7 @@
 
 mod gate;
 mod namespace;
+mod native;
 mod options;
 mod pattern;
 mod report;
@@ -9,10 +10,11 @@ mod stats;
 mod target;
 mod verify;
 
-pub use options::{CopyOptions, Engine, Format, Rw};
+pub use options::{CopyOptions, Door, Engine, Format, Rw};
 
 use crate::failure::Failure;
 use gate::Gate;
+use native::Lane;
 use pattern::Pattern;
 use report::{JobResult, Report};
 use stats::{Stats, Usage};
@@ -82,9 +84,10 @@ fn load(
         for (pattern, gate) in patterns.iter().zip(gates) {
             let mut threads = Vec::new();
             for _ in 0..options.iodepth {
+                let lane = Lane::new(options.door).inspect_err(|_| gates.iter().for_each(Gate::stop))?;
                 let spawned = thread::Builder::new()
                     .name("ublk-bench-copy".to_string())
-                    .spawn_scoped(scope, move || copies(target, pattern, gate, failure));
+                    .spawn_scoped(scope, move || copies(target, pattern, gate, lane, failure));
                 match spawned {
                     Ok(thread) => threads.push(thread),
                     Err(error) => {
@@ -117,6 +120,7 @@ fn copies(
     target: &Target,
     pattern: &Pattern,
     gate: &Gate,
+    mut lane: Option<Lane>,
     failure: &Mutex<Option<CopyError>>,
 ) -> (Stats, i32) {
     let mut stats = Stats::new();
@@ -125,7 +129,7 @@ fn copies(
     while let Some(ticket) = gate.take() {
         thread::sleep(ticket.due.saturating_duration_since(Instant::now()));
         let segments: Vec<_> = pattern.segments(ticket.pass, ticket.command).collect();
-        let copied = target.copy(&segments, pattern.bs(), &mut buffer, &mut stats);
+        let copied = target.copy(&segments, pattern.bs(), lane.as_mut(), &mut buffer, &mut stats);
         gate.done(copied.is_ok());
         if let Err(error) = copied {
             errno = error.errno;

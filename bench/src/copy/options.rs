@@ -5,6 +5,7 @@ use emulation::Bytes;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
+use ublk_server::blkcopy::Way;
 use ublk_server::cli::Target;
 use ublk_server::units::{parse_size, size};
 
@@ -23,12 +24,35 @@ pub enum Rw {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
-    /// The disk: one copy command of its control API for each.
+    /// The disk: one copy command for each.
     Device,
     /// The disk: one NVMe Copy command each, by passthrough; any namespace.
     Nvme,
     /// This program: O_DIRECT reads and writes of the block device.
     Host,
+}
+
+/// The way of copy commands to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Door {
+    /// Its control API.
+    Api,
+    /// The kernel's copy operation, by ioctl.
+    Native,
+    /// The kernel's copy operation, by io_uring.
+    NativeAsync,
+}
+
+impl Door {
+    /// The way into the kernel; `None` for the API.
+    pub(super) fn way(self) -> Option<Way> {
+        match self {
+            Self::Api => None,
+            Self::Native => Some(Way::Ioctl),
+            Self::NativeAsync => Some(Way::Uring),
+        }
+    }
 }
 
 /// How the result is printed.
@@ -56,6 +80,9 @@ pub struct CopyOptions {
     /// Who moves the bytes
     #[arg(long, default_value = "device")]
     pub engine: Engine,
+    /// The way of copy commands to the disk, for --engine=device
+    #[arg(long, default_value = "api")]
+    pub door: Door,
     /// The order of copies
     #[arg(long, visible_alias = "readwrite", default_value = "copy")]
     pub rw: Rw,

@@ -21,6 +21,8 @@ pub(super) struct Pattern {
     /// A multiple of `ranges`.
     blocks: u64,
     random: Option<u64>,
+    /// Destinations of a command follow each other.
+    together: bool,
 }
 
 impl Pattern {
@@ -74,6 +76,7 @@ impl Pattern {
             ranges,
             blocks,
             random: (options.rw == Rw::RandCopy).then(|| mix(options.randseed ^ mix(job))),
+            together: options.door.way().is_some(),
         };
         Ok((0..jobs).map(of_job).collect())
     }
@@ -117,7 +120,11 @@ impl Pattern {
             None => ((step + pass % self.blocks * self.ranges) % self.blocks, step),
             Some(seed) => {
                 let key = mix(seed ^ mix(pass));
-                (shuffled(step, self.blocks, key), shuffled(step, self.blocks, !key))
+                let to = match self.together {
+                    true => shuffled(command, self.commands(), !key) * self.ranges + (step - first),
+                    false => shuffled(step, self.blocks, !key),
+                };
+                (shuffled(step, self.blocks, key), to)
             }
         })
     }
@@ -177,9 +184,11 @@ mod tests {
 
     #[test]
     fn a_pass_copies_to_every_block_once_from_every_block_once() {
-        for line in
-            ["--bs=4k --ranges=3 --numjobs=2", "--bs=4k --ranges=3 --numjobs=2 --rw=randcopy --randseed=7"]
-        {
+        for line in [
+            "--bs=4k --ranges=3 --numjobs=2",
+            "--bs=4k --ranges=3 --numjobs=2 --rw=randcopy --randseed=7",
+            "--bs=4k --ranges=3 --numjobs=2 --rw=randcopy --randseed=7 --door=native",
+        ] {
             for pattern in patterns(line, 1 << 20).unwrap() {
                 for pass in [0, 1, 2, 1 << 40] {
                     let mut from: Vec<_> = (0..pattern.commands())
@@ -192,6 +201,15 @@ mod tests {
                     assert_eq!(from.iter().map(|pair| pair.1).collect::<Vec<_>>(), all);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_native_command_has_one_destination() {
+        let pattern = &patterns("--bs=4k --ranges=5 --rw=randcopy --door=native", 1 << 20).unwrap()[0];
+        for command in 0..pattern.commands() {
+            let to: Vec<_> = pattern.pairs(3, command).map(|pair| pair.1).collect();
+            assert!(to.windows(2).all(|two| two[0] + 1 == two[1]), "{to:?}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! The disk under load: its copies and its contents.
 
 use super::namespace::Namespace;
-use super::options::{CopyOptions, Engine};
+use super::native::Lane;
+use super::options::{CopyOptions, Door, Engine};
 use super::pattern::Segment;
 use super::stats::Stats;
 use crate::failure::Failure;
@@ -45,6 +46,8 @@ enum Kind {
     Device { client: Client, path: String, block_device: Option<File> },
     /// A namespace, and its block device for what is not copied.
     Nvme(Namespace, File),
+    /// A block device, for the kernel's copy operation, and the control API of its disk if it is one of this program.
+    Native { device: File, api: Option<(Client, String)> },
     /// A block device or a file.
     Host(File),
 }
@@ -74,6 +77,12 @@ impl Buffer {
 impl Target {
     /// Opens the disk that the options name.
     pub(super) fn open(options: &CopyOptions) -> Result<Self, Failure> {
+        if options.engine == Engine::Host && options.door != Door::Api {
+            return Err(Failure::usage("--door is for --engine=device"));
+        }
+        if options.door != Door::Api {
+            return Self::native(options);
+        }
         match (options.engine, &options.filename, &options.disk) {
             (Engine::Host, Some(path), _) => Self::host(path),
             (Engine::Host, None, Some(disk)) => match device(disk)?.1.path {
@@ -101,6 +110,27 @@ impl Target {
         })
     }
 
+    fn native(options: &CopyOptions) -> Result<Self, Failure> {
+        let name = match (&options.filename, &options.disk) {
+            (Some(path), _) => named(path).ok(),
+            (None, disk) => disk.clone(),
+        };
+        let served = match (name, &options.filename) {
+            (Some(name), None) => Some(device(&name)?),
+            // Of another program, perhaps.
+            (name, _) => name.and_then(|name| device(&name).ok()),
+        };
+        let of_disk = served.as_ref().and_then(|(_, disk)| disk.path.clone());
+        let path = options.filename.clone().or(of_disk).ok_or_else(|| {
+            Failure::usage("the disk has no block device, which --door=native copies on")
+                .hint("use --door=api")
+        })?;
+        let Self { kind, size, name } = Self::host(&path)?;
+        let Kind::Host(device) = kind else { unreachable!("a host's target is a file") };
+        let api = served.map(|(client, disk)| (client, format!("/v1/disks/{}", disk.name)));
+        Ok(Self { kind: Kind::Native { device, api }, size, name })
+    }
+
     fn host(path: &Path) -> Result<Self, Failure> {
         let mut file = open(path, true)?;
         let size = file.seek(SeekFrom::End(0)).map_err(|error| failed(path, &error))?;
@@ -125,6 +155,7 @@ impl Target {
         &self,
         segments: &[Segment],
         bs: u64,
+        lane: Option<&mut Lane>,
         buffer: &mut Buffer,
         stats: &mut Stats,
     ) -> Result<(), CopyError> {
@@ -132,6 +163,9 @@ impl Target {
         match &self.kind {
             Kind::Device { client, path, .. } => by_device(client, path, segments, bs)?,
             Kind::Nvme(namespace, _) => namespace.copy(segments, bs)?,
+            Kind::Native { device, .. } => {
+                lane.expect("a native door gives each thread one").copy(device, segments, bs)?;
+            }
             Kind::Host(file) => by_host(file, segments, buffer, stats)?,
         }
         stats.copy.done(bs * segments.len() as u64, begun.elapsed());
@@ -141,7 +175,10 @@ impl Target {
     /// Reads from the disk, past the host's cache.
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Failure> {
         match &self.kind {
-            Kind::Host(file) | Kind::Nvme(_, file) | Kind::Device { block_device: Some(file), .. } => file
+            Kind::Host(file)
+            | Kind::Nvme(_, file)
+            | Kind::Native { device: file, .. }
+            | Kind::Device { block_device: Some(file), .. } => file
                 .read_exact_at(to, offset)
                 .map_err(|error| Failure::failed(format!("{}: read at {offset}: {error}", self.name))),
             Kind::Device { client, path, block_device: None } => {
@@ -161,10 +198,10 @@ impl Target {
     /// What the disk has counted; `None` for a host copy.
     pub(super) fn ledger(&self) -> Result<Option<api::Stats>, Failure> {
         match &self.kind {
-            Kind::Device { client, path, .. } => {
+            Kind::Device { client, path, .. } | Kind::Native { api: Some((client, path)), .. } => {
                 client.call("GET", &format!("{path}/stats")).map(Some).map_err(unreachable)
             }
-            Kind::Host(_) | Kind::Nvme(..) => Ok(None),
+            Kind::Host(_) | Kind::Nvme(..) | Kind::Native { api: None, .. } => Ok(None),
         }
     }
 }

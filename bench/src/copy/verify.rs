@@ -120,7 +120,7 @@ mod tests {
             let mut buffer = Buffer::new(self.pattern.bs() as usize);
             while let Some(ticket) = self.gate.take() {
                 let segments: Vec<_> = self.pattern.segments(ticket.pass, ticket.command).collect();
-                self.target.copy(&segments, self.pattern.bs(), &mut buffer, &mut Stats::new()).unwrap();
+                self.target.copy(&segments, self.pattern.bs(), None, &mut buffer, &mut Stats::new()).unwrap();
                 self.gate.done(true);
             }
         }
