@@ -5,31 +5,19 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/disk.sh"
 
-timeout 60 ublk features >"$work/features" || bail "ublk features"
-if ! grep -q -P '^\tCOPY ' "$work/features"; then
-	equal "without the operation only the API copies" "$(sed -n 's/^copy doors: //p' "$work/features")" api
-	skip "native copies" "this kernel has no copy operation"
-	exit 0
+doors() { timeout 60 ublk features | sed -n 's/^copy doors: //p'; }
+if ! timeout 60 ublk features | grep -q -P '^\tCOPY '; then
+	equal "without the operation only the API copies" "$(doors)" api
 fi
-equal "features name the doors" "$(sed -n 's/^copy doors: //p' "$work/features")" "api native"
+. "$(dirname "$0")/native.sh"
+equal "features name the doors" "$(doors)" "api native"
 
-. "$(dirname "$0")/model.sh"
 # gather: the bytes of 300 sources, one in every 4 KiB, of one to eight sectors.
 gather() {
 	python3 -c 'import sys
 data = sys.stdin.buffer.read()
 for n in range(300): sys.stdout.buffer.write(data[n * 4096 : n * 4096 + 512 * (1 + n % 8)])'
 }
-# native ARGUMENT...: on $id, by $door, bounded.
-door=native
-native() {
-	timeout 90 ublk copy -n "$id" --door "$door" "$@" >"$work/copy.log" 2>&1 || { cat "$work/copy.log"; return 1; }
-}
-# refused WHAT PATTERN ARGUMENT...
-refused() { check_fails "$1" 1 "$2" timeout 90 ublk copy -n "$id" --door "$door" "${@:3}"; }
-# The copy commands that the server has had.
-commands() { ublk stats -n "$id" --json | number copy; }
-
 add --size "$size" --memory 512M || bail "a disk is added"
 equal "sysfs: bytes" "$(queue_limit copy_max_bytes)" $((128 * mib))
 equal "sysfs: bytes of a source" "$(queue_limit copy_max_segment_bytes)" $((16 * mib))
@@ -177,7 +165,8 @@ for door in native native-async; do
 	ranges=()
 	for n in 7 6 5 4 3 2 1 0; do ranges+=("${n}M+1M"); done
 	refused "$door: no space for all of a copy" 'No space' "${ranges[@]}" 32M
-	done=$(timeout 90 ublk copy -n "$id" --door "$door" "${ranges[@]}" 32M 2>/dev/null | sed -n 's/^copied \([0-9]*\) of 8388608 bytes.*/\1/p')
+	timeout 90 ublk copy -n "$id" --door "$door" "${ranges[@]}" 32M >"$work/copy.log" 2>&1
+	done=$(done_of "$work/copy.log")
 	check "$door: it says how much is copied" test "${done:-0}" -ge $((2 * mib)) -a "${done:-0}" -lt $((8 * mib))
 	for n in 7 6 5 4 3 2 1 0; do dd if="$work/random" bs=1M skip=$n count=1 status=none; done | head -c "${done:-0}" >"$work/prefix"
 	check "$door: that much is copied" holds "$work/prefix" $((32 * mib))
