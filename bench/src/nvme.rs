@@ -56,6 +56,7 @@ impl Served {
         let config = DoorConfig { subsystem, listen, discovery: None, limits: ConnectionLimits::default() };
         let door = Door::start(Arc::clone(&engine), config).expect("a free port of loopback");
         door.add(VOLUME, "bench", limits(SET, CopyMode::Remap)).expect("the first namespace");
+        door.serve();
         let host = Host::connect(door.listen(), options).expect("a host");
         let link = host.io_queue(1).expect("an I/O queue");
         let mut served = Self { link, random: Random::new(1), _host: host, door: Some(door), engine };

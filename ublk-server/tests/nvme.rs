@@ -272,6 +272,28 @@ fn a_disk_in_a_file_has_its_names_wherever_it_is_opened() {
 }
 
 #[test]
+fn recovered_disks_are_the_namespaces_that_they_were() {
+    let env = Env::new();
+    disk(&env, "a", &["--user-recovery"]);
+    for name in ["b", "c"] {
+        env.ok(&["add", "--no-ublk", "--name", name, "--pool", "a", "--size", "32M", "--nvme-tcp", LOCAL]);
+    }
+    env.ok(&["del", "-n", "a"]);
+    let before = ["b", "c"].map(|name| view(&env, "a", name));
+    env.kill_server("a");
+    env.ok(&["recover", "-n", "c"]);
+    let after = ["b", "c"].map(|name| view(&env, "a", name));
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!((before.nsid, &before.uuid, &before.nqn), (after.nsid, &after.uuid, &after.nqn));
+    }
+    // Whoever gets in finds both.
+    let mut host = host(&after[0], |_| {});
+    let list = host.identify(Cns::ActiveNamespaces, 0).unwrap();
+    let numbers: Vec<u8> = list.chunks(4).map(|number| number[0]).take_while(|number| *number > 0).collect();
+    assert_eq!(numbers, after.map(|view| view.nsid as u8));
+}
+
+#[test]
 fn a_copy_is_aborted_at_its_next_link() {
     let env = Env::new();
     let view = disk(&env, "a", &["--copy", "emulate"]);

@@ -47,7 +47,7 @@ pub struct Door {
     runtime: Runtime,
     listen: SocketAddr,
     discovery: Option<SocketAddr>,
-    /// What takes connections once there is a namespace; whether for discovery alone.
+    /// What will take connections; whether for discovery alone.
     listeners: Mutex<Vec<(tokio::net::TcpListener, bool)>>,
 }
 
@@ -85,8 +85,7 @@ enum Message {
 }
 
 impl Door {
-    /// Listens. Hosts wait until the first namespace is there: one that connects again would take its namespace for
-    /// gone.
+    /// Listens. Hosts wait until [`Self::serve`].
     ///
     /// # Errors
     /// An address cannot be bound, or threads cannot be made.
@@ -140,14 +139,15 @@ impl Door {
 
     /// Makes a namespace of a volume; `None` when there are too many. `name` is what its identifiers follow from.
     pub fn add(&self, volume: VolumeId, name: &str, limits: Limits) -> Option<u32> {
-        let add = |target: &mut Target, effects: &mut Vec<Effect>| {
-            target.add_namespace(volume, name, limits, effects)
-        };
-        let nsid = self.shared.with_target(add);
+        self.shared.with_target(|target, effects| target.add_namespace(volume, name, limits, effects))
+    }
+
+    /// Takes connections, now that the namespaces are there: a host that connects again takes one that is missing for
+    /// gone, and fails its I/O.
+    pub fn serve(&self) {
         for (listener, discovery_only) in self.listeners.lock().expect("a panic ends the process").drain(..) {
             self.runtime.spawn(accept(Arc::clone(&self.shared), listener, discovery_only));
         }
-        nsid
     }
 
     /// Takes the namespace of a volume away.

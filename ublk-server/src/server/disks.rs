@@ -154,7 +154,11 @@ impl Server {
             undone.map(|ublk| (volume.id, config, ublk))
         });
         match made {
-            Ok((volume, config, ublk)) => Ok(self.enter(record, Entry { volume, id: None, config, ublk })),
+            Ok((volume, config, ublk)) => {
+                let disk = self.enter(record, Entry { volume, id: None, config, ublk });
+                self.nvme.serve();
+                Ok(disk)
+            }
             Err(error) => {
                 tracing::error!("disk {}: {}", record.name, error.message);
                 if named {

@@ -110,6 +110,13 @@ impl NvmeDoor {
         }
     }
 
+    /// Lets hosts in: every disk that there is to be for now is a namespace.
+    pub(super) fn serve(&self) {
+        if let Some(open) = &*self.lock() {
+            open.door.serve();
+        }
+    }
+
     /// Takes the namespace of a disk away, if it is one; closes the door that has none left. Blocks, not for long.
     pub(super) fn remove(&self, volume: VolumeId) {
         let last = {

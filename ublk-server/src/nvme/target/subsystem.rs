@@ -81,9 +81,12 @@ impl Namespaces {
         self.by_nsid.iter().flatten()
     }
 
-    /// The lowest number that is free.
-    fn free(&self) -> Option<u32> {
-        (1..=NAMESPACES_MAX).find(|&nsid| self.get(nsid).is_none())
+    /// The number of a volume's namespace: the same after a new start of the server, which a host that connects again
+    /// counts on, as long as volumes have low numbers; else the lowest that is free.
+    fn free(&self, volume: VolumeId) -> Option<u32> {
+        let own = volume.0.saturating_add(1);
+        let mut numbers = std::iter::once(own).chain(1..=NAMESPACES_MAX);
+        numbers.find(|&nsid| nsid <= NAMESPACES_MAX && self.get(nsid).is_none())
     }
 
     fn put(&mut self, namespace: Namespace) {
@@ -230,7 +233,7 @@ impl Target {
         limits: Limits,
         effects: &mut Vec<Effect>,
     ) -> Option<u32> {
-        let nsid = self.namespaces.free()?;
+        let nsid = self.namespaces.free(volume)?;
         let (uuid, nguid) = (identifier(&["uuid", name]), identifier(&["nguid", name]));
         Arc::make_mut(&mut self.namespaces).put(Namespace { nsid, volume, uuid, nguid, limits });
         self.namespace_changed(nsid, effects);

@@ -25,6 +25,7 @@ impl Server {
                 Err(error) => return Err(error),
             }
         }
+        self.nvme.serve();
         first.ok_or_else(|| ApiError::new(404, "no-disk", "no disk of the pool is left"))
     }
 

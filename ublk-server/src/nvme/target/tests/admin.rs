@@ -352,7 +352,11 @@ fn copy_is_advertised_as_long_as_a_namespace_copies() {
     assert_eq!(copy(&mut rig), (false, 0));
     rig.target.remove_namespace(VolumeId(0), &mut Vec::new());
     assert_eq!(rig.identify(id, Cns::ActiveNamespaces, 0).1[..8], [2, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(rig.target.add_namespace(VolumeId(7), "new", limits(), &mut Vec::new()), Some(1));
+    // The number follows from the volume, or is the lowest that is free.
+    for (volume, nsid) in [(7, 8), (5000, 1), (u32::MAX - 1, 3), (1023, 1024), (1024, 4)] {
+        let added = rig.target.add_namespace(VolumeId(volume), "new", limits(), &mut Vec::new());
+        assert_eq!(added, Some(nsid), "volume {volume}");
+    }
 }
 
 #[test]
