@@ -1,8 +1,5 @@
-//! Zones by their number of live pages, and the oldest first for each number: among zones with the same live share the
-//! oldest has the highest score, so that only one zone for each number has to be looked at.
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+//! Zones by their number of live pages, each list with a bound of its oldest: among zones with the same live share the
+//! oldest has the highest score, so that a list has to be looked at only when its bound beats what was found before.
 
 /// The mark of a zone that is not full.
 const NOT_FULL: u32 = u32::MAX;
@@ -19,13 +16,15 @@ struct Zone {
     newest: u64,
 }
 
-/// The zones with one number of live pages, and entries of zones that had it once.
-#[derive(Debug, Default)]
+/// The zones with one number of live pages, and entries of zones that had it once, in no order.
+#[derive(Debug)]
 struct List {
     /// (time of the newest page, zone).
-    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    entries: Vec<(u64, u32)>,
     /// Zones that have it now.
     count: usize,
+    /// No zone here is older.
+    oldest: u64,
     /// `(1 - u) / (1 + u)`.
     weight: f64,
 }
@@ -33,8 +32,10 @@ struct List {
 impl Aged {
     pub(in crate::gc) fn new(zones: u32, zone_pages: u32) -> Self {
         let pages = f64::from(zone_pages);
-        let list =
-            |live| List { weight: (pages - f64::from(live)) / (pages + f64::from(live)), ..List::default() };
+        let list = |live| {
+            let weight = (pages - f64::from(live)) / (pages + f64::from(live));
+            List { entries: Vec::new(), count: 0, oldest: u64::MAX, weight }
+        };
         Self {
             zones: vec![Zone { live: NOT_FULL, newest: 0 }; zones as usize],
             lists: (0..=zone_pages).map(list).collect(),
@@ -59,7 +60,11 @@ impl Aged {
     pub(in crate::gc) fn take(&mut self, now: u64) -> Option<u32> {
         let mut best: Option<(f64, u32)> = None;
         for (live, list) in (0u32..).zip(&mut self.lists) {
-            let Some((newest, zone)) = list.oldest(live, &self.zones) else { continue };
+            let beats = |highest, since| list.weight * super::super::geometry::to_f64(now - since) > highest;
+            if list.count == 0 || best.is_some_and(|(highest, _)| !beats(highest, list.oldest)) {
+                continue;
+            }
+            let Some((newest, zone)) = list.look(live, &self.zones) else { continue };
             let score = list.weight * super::super::geometry::to_f64(now - newest);
             if best.is_none_or(|(highest, _)| score > highest) {
                 best = Some((score, zone));
@@ -78,29 +83,23 @@ impl Aged {
         let Zone { live, newest } = self.zones[zone as usize];
         let list = &mut self.lists[live as usize];
         list.count += 1;
-        list.heap.push(Reverse((newest, zone)));
-        if list.heap.len() > SMALL + 2 * list.count {
-            let zones = &self.zones;
-            list.heap.retain(|&Reverse((newest, zone))| zones[zone as usize].is(live, newest));
+        list.oldest = list.oldest.min(newest);
+        list.entries.push((newest, zone));
+        if list.entries.len() > SMALL + 2 * list.count {
+            list.look(live, &self.zones);
         }
-    }
-}
-
-impl Zone {
-    fn is(self, live: u32, newest: u64) -> bool {
-        self.live == live && self.newest == newest
     }
 }
 
 impl List {
-    /// Drops entries of zones that went on, up to the first that is still here.
-    fn oldest(&mut self, live: u32, zones: &[Zone]) -> Option<(u64, u32)> {
-        while let Some(&Reverse((newest, zone))) = self.heap.peek() {
-            if zones[zone as usize].is(live, newest) {
-                return Some((newest, zone));
-            }
-            self.heap.pop();
-        }
-        None
+    /// Drops entries of zones that went on. Gives the oldest of the others, of several the lowest number.
+    fn look(&mut self, live: u32, zones: &[Zone]) -> Option<(u64, u32)> {
+        self.entries.retain(|&(newest, zone)| {
+            let now = zones[zone as usize];
+            now.live == live && now.newest == newest
+        });
+        let oldest = self.entries.iter().copied().min();
+        self.oldest = oldest.map_or(u64::MAX, |(newest, _)| newest);
+        oldest
     }
 }
