@@ -158,8 +158,20 @@ impl World<'_> {
         }
         match next {
             Next::Run(plan) => self.goes_to(id, plan),
-            Next::Wait | Next::Done(_) => Ok(()),
+            Next::Wait => self.waits_on(id),
+            Next::Done(_) => Ok(()),
         }
+    }
+
+    /// A reset of several zones waits in the middle. Nobody else changes the zones that it is not done with.
+    fn waits_on(&mut self, id: RequestId) -> Result<(), String> {
+        if let Some(&Doing::Reset { volume, born, .. }) = self.doing.get(&id)
+            && self.zones.volumes.get(&volume).is_some_and(|its| its.born == born)
+        {
+            let report = self.report_zones(volume)?;
+            self.adopt_resets(volume, &report);
+        }
+        Ok(())
     }
 
     /// A request that waited for zones waits no more.
@@ -395,31 +407,36 @@ impl World<'_> {
     /// Asks for all zones and compares.
     pub(super) fn check_zones(&mut self) -> Result<(), String> {
         for id in self.zones.volumes.keys().copied().collect::<Vec<_>>() {
-            self.next_request += 1;
-            let op = Op::ReportZones { from: Sector(0), max: u32::MAX };
-            let request = Request { id: RequestId(self.next_request), volume: id, op, flags: Flags::NONE };
-            if let Some(tally) = self.tallies.get_mut(&id) {
-                tally.commands += 1;
+            let report = self.report_zones(id)?;
+            if report.len() != self.zones.volumes[&id].zones.len() {
+                return Err(format!("a report of {} zones of volume {}", report.len(), id.0));
             }
-            let mut answers = self.pool.begin(self.now, request);
-            let Some((_, Next::Done(report))) = answers.pop().filter(|_| answers.is_empty()) else {
-                return Err(format!("a report of volume {} is not answered at once", id.0));
-            };
-            let zones = &self.zones.volumes[&id];
-            if report.zones.len() != zones.zones.len() {
-                return Err(format!("a report of {} zones of {}", report.zones.len(), zones.zones.len()));
-            }
-            self.adopt_resets(id, &report.zones);
-            self.zones.check_report(id, Sector(0), &report.zones)?;
+            self.adopt_resets(id, &report);
+            self.zones.check_report(id, Sector(0), &report)?;
         }
         Ok(())
+    }
+
+    fn report_zones(&mut self, id: VolumeId) -> Result<Vec<ZoneDescriptor>, String> {
+        self.next_request += 1;
+        let op = Op::ReportZones { from: Sector(0), max: u32::MAX };
+        let request = Request { id: RequestId(self.next_request), volume: id, op, flags: Flags::NONE };
+        if let Some(tally) = self.tallies.get_mut(&id) {
+            tally.commands += 1;
+        }
+        let mut answers = self.pool.begin(self.now, request);
+        match answers.pop() {
+            Some((_, Next::Done(report))) if answers.is_empty() => Ok(report.zones),
+            _ => Err(format!("a report of volume {} is not answered at once", id.0)),
+        }
     }
 
     /// Which zones of a reset of several are done by now is not told: a report tells.
     fn adopt_resets(&mut self, id: VolumeId, report: &[ZoneDescriptor]) {
         for doing in self.doing.values_mut() {
             let Doing::Reset { volume, born, zones, done } = doing else { continue };
-            let is_empty = |zone: usize| report[zone].condition == ZoneCondition::Empty;
+            let is_empty =
+                |zone: usize| report.get(zone).is_some_and(|zone| zone.condition == ZoneCondition::Empty);
             if *volume != id || self.zones.volumes[&id].born != *born {
                 continue;
             }
