@@ -1,4 +1,5 @@
 # limit: 480
+# long: yes
 # needs: nvme modprobe ip tc ublk-bench
 # What goes over a link of limited rate: a host copy fills it, Copy commands do not; and what the server counts on its
 # sockets, with the headers of each packet, is what the link has carried.
