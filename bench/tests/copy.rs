@@ -68,7 +68,7 @@ fn bad_options_are_usage_errors_and_change_nothing() {
     let disk = Disk::new("usage");
     let before = fs::read(&disk.0).unwrap();
     for (options, words) in [
-        ("--blocks=1", "options of copy: --filename --disk --engine --rw"),
+        ("--blocks=1", "options of copy: --filename --disk --engine --door --rw"),
         ("--rw=randread", "copy, randcopy"),
         ("--bs=1000", "multiple of 512"),
         ("--bs=4k --size=3m", "pass the end of the disk"),

@@ -259,11 +259,7 @@ impl ZonedTarget for Served {
         refusal(self.client.exchange("PUT", &path, data).map(drop))
     }
 
-    fn copy(
-        &self,
-        segments: &[Segment],
-        append: bool,
-    ) -> Result<Result<Option<u64>, String>, Failure> {
+    fn copy(&self, segments: &[Segment], append: bool) -> Result<Result<Option<u64>, String>, Failure> {
         let request = CopyRequest { append, ..request(segments) };
         Ok(self.carry_out(&request)?.map(|job| job.appended_at))
     }
