@@ -60,7 +60,7 @@ pub(super) fn run(text: &str, scratch: Option<Span>, as_json: bool) -> Result<St
             None
         }
         Opened::Served(served) => Some(Bench { target: Box::new(served), start, length }),
-        Opened::Namespace(namespace) => Some(Bench { target: Box::new(namespace), start, length }),
+        Opened::Namespace(namespace) => Some(Bench { target: namespace, start, length }),
     };
     if let Some(bench) = bench {
         for clause in &CLAUSES {

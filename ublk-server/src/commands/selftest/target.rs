@@ -99,7 +99,7 @@ pub(super) enum Opened {
     /// A disk of this program.
     Served(Served),
     /// A namespace of the kernel's NVMe driver.
-    Namespace(Namespace),
+    Namespace(Box<Namespace>),
 }
 
 impl Opened {
@@ -125,7 +125,7 @@ pub(super) fn open(text: &str) -> Result<Opened, Failure> {
         return Ok(Opened::Served(Served { client, shape: shape(disk), node: None }));
     }
     if text.strip_prefix("/dev/nvme").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
-        return Ok(Opened::Namespace(namespace::open(text)?));
+        return Ok(Opened::Namespace(Box::new(namespace::open(text)?)));
     }
     let named: Named = text.parse().map_err(|_| unknown(text))?;
     if !text.starts_with("/dev/ublkb") {
