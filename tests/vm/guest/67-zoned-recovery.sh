@@ -4,21 +4,9 @@
 # its pointers after the server was killed, a copy follows, and nothing of what was acknowledged is lost.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/disk.sh"
-
-# Past the page cache, which would write whole pages.
-put() { dd if="$1" of="$disk" bs=64k oflag=direct,seek_bytes seek="$2" conv=notrunc,nocreat status=none; }
+. "$(dirname "$0")/zoned.sh"
 
 kib=1024 mib=$((1 << 20))
-zone=$((4 * mib))
-zones() { timeout 60 blkzone "$1" -o $(($2 * zone / 512)) -c "${3:-1}" "$disk"; }
-# state ZONE: its condition, as blkzone abbreviates it, and the bytes that are written of it.
-state() {
-	local found
-	found=$(blkzone report -o $(($1 * zone / 512)) -c 1 "$disk" |
-		sed -n 's/.*wptr 0x\([0-9a-f]*\) .*zcond: *[0-9]*(\(..\)).*/\2 0x\1/p')
-	printf '%s %d' "${found% *}" $((${found#* } * 512))
-}
-at() { printf '%d' $(($1 * zone + ${2:-0})); }
 
 random "$work/a" $((64 * kib))
 random "$work/b" $((64 * kib))

@@ -4,19 +4,10 @@
 # other writes; after one the kernel writes on. Their sources are only read, and may be reset meanwhile.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/disk.sh"
+. "$(dirname "$0")/zoned.sh"
 . "$(dirname "$0")/native.sh"
 
-zone=$((4 * mib))
-# Below the pointer that is inside of a larger block, too.
-put() { dd if="$1" of="$disk" bs=64k oflag=direct,seek_bytes seek="$2" conv=notrunc,nocreat status=none; }
-state() {
-	local found
-	found=$(blkzone report -o $(($1 * zone / 512)) -c 1 "$disk" |
-		sed -n 's/.*wptr 0x\([0-9a-f]*\) .*zcond: *[0-9]*(\(..\)).*/\2 0x\1/p')
-	printf '%s %d' "${found% *}" $((${found#* } * 512))
-}
-reset() { timeout 60 blkzone reset -o $(($1 * zone / 512)) -c "${2:-1}" "$disk"; }
-at() { printf '%d' $(($1 * zone + ${2:-0})); }
+reset() { zones reset "$@"; }
 
 head -c $zone "$work/random" >"$work/zone"
 head -c $((64 * kib)) "$work/random" >"$work/a"
