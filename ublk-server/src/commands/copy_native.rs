@@ -117,7 +117,11 @@ pub(super) fn run(args: &CopyArgs, parts: &[Part], way: Way) -> Result<String, F
         bar.set_position(report.bytes);
     }
     bar.finish_and_clear();
-    let after: Option<Stats> = stats()?;
+    // A server that dies fails the copy and does not answer here; what the kernel says to be done is told all the same.
+    let after = stats().unwrap_or_else(|error| {
+        failure.get_or_insert(error.into());
+        None
+    });
     report.ledger = after.zip(before).map(|(after, before)| after.since(&before));
     let text = if args.json { json(report) } else { text(&report) };
     match failure {
