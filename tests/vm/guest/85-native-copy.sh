@@ -107,7 +107,8 @@ copied $((8 * mib - 4096)) 4096 $((4 * mib))
 check "partition: nothing outside was touched" as_model
 delpart "$disk" 1
 
-# Schedulers, and merging switched off.
+# Schedulers, with a copy that is four commands for each, and merging switched off.
+check "four commands: set" timeout 60 ublk set -n "$id" copy-max-bytes=32K copy-max-segment-bytes=32K
 for scheduler in none mq-deadline kyber bfq; do
 	fresh
 	check "$scheduler: set" sh -c "echo $scheduler >/sys/block/ublkb$id/queue/scheduler"
@@ -115,6 +116,7 @@ for scheduler in none mq-deadline kyber bfq; do
 	copied 512 65536 $((9 * mib))
 	copied $((3 * mib)) 65536 $((9 * mib + 65536))
 	check "$scheduler: it arrives" as_model
+	equal "$scheduler: four commands" "$(commands)" 4
 done
 echo 2 >"/sys/block/ublkb$id/queue/nomerges"
 check "nomerges: a copy" native $((4 * mib))+65536 $((12 * mib))

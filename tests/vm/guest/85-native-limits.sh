@@ -33,7 +33,7 @@ check "higher: it arrives" as_model
 equal "higher: in one command" "$(commands)" 1
 check "one lower, one higher: set" set_to 16M 64K 200
 equal "one lower, one higher: the kernel has them" "$(limits)" "$((16 * mib)) $((64 * kib)) 200"
-check_fails "what cannot be is refused" 1 'copy-max-segments' timeout 60 ublk set -n "$id" copy-max-segments=0
+check_fails "what cannot be is refused" 2 'copy-max-segments 0: must be from 1' timeout 60 ublk set -n "$id" copy-max-segments=0
 equal "what cannot be changes nothing" "$(limits)" "$((16 * mib)) $((64 * kib)) 200"
 check "off: set" timeout 60 ublk set -n "$id" copy=off
 equal "off: the kernel has none" "$(limits)" "0 0 0"
@@ -42,7 +42,7 @@ refused "off: the kernel refuses" 'does not take' 0+4096 $mib
 check "on: set" timeout 60 ublk set -n "$id" copy=memcpy
 equal "on: the kernel has them again" "$(limits)" "$((16 * mib)) $((64 * kib)) 200"
 check "on: a copy" native 0+4096 $mib
-check "on: in that mode" grep -q 'moved 4 KiB' "$work/copy.log"
+check "on: in that mode" grep -q 'moved (mode) 4 KiB' "$work/copy.log"
 
 # Limits that are swept under copies: each command fits those that the server has when it comes.
 fresh
