@@ -176,7 +176,9 @@ fn a_copy_inside_does_not_take_the_link_and_an_emulated_one_neither() {
     let mut clock = Clock::new(timing, CopyMode::Memcpy);
     clock.begin(0, 1, Op::Read(range(0, MIB)));
     clock.begin(0, 2, Op::Read(range(0, MIB)));
-    assert_eq!(clock.ends(), [1_500 * US, 2_500 * US]);
+    // What is written goes the other way: it waits for no read.
+    clock.begin(0, 3, Op::Write(range(MIB, MIB)));
+    assert_eq!(clock.ends(), [1_500 * US, 2_500 * US, 1_500 * US]);
 }
 
 /// One channel of one die: 100 us a read, 500 us a program, 64 KiB pages, 64 KiB in 65,536 ns.

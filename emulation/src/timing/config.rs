@@ -71,7 +71,7 @@ impl Latencies {
 pub struct HostLink {
     /// There and back, for each request.
     pub round_trip: Nanos,
-    /// For data in both directions together.
+    /// For data, in each direction: Ethernet and PCI Express carry both at once.
     pub bandwidth: Rate,
 }
 

@@ -49,7 +49,9 @@ pub(crate) struct Model {
     /// When each place of the queue is free, of those taken so far.
     places: BinaryHeap<Reverse<Instant>>,
     controller: Instant,
-    link: Instant,
+    /// The link, one line each way.
+    to_disk: Instant,
+    to_host: Instant,
     media: Lines,
 }
 
@@ -73,7 +75,8 @@ impl Model {
             timing,
             places: BinaryHeap::new(),
             controller: Instant::ORIGIN,
-            link: Instant::ORIGIN,
+            to_disk: Instant::ORIGIN,
+            to_host: Instant::ORIGIN,
             media,
         }
     }
@@ -89,21 +92,24 @@ impl Model {
     ) -> Instant {
         let start = self.start(now, first);
         let mut end = first.map_or(start, |command| self.zone(start, command));
-        let mut through = Bytes(0);
+        let (mut written, mut read) = (Bytes(0), Bytes(0));
         let mut passed = Bytes(0);
         for step in &plan.steps {
             let (done, bytes) = self.step(start, step);
             end = end.max(done);
             passed.0 += bytes.0;
             if plan.port == PortKind::Door {
-                through.0 += port_bytes(step).0;
+                let (to_disk, to_host) = door_bytes(step);
+                written.0 += to_disk.0;
+                read.0 += to_host.0;
             }
         }
         if let Some(rate) = self.timing.bandwidth {
             end = end.max(line(&mut self.controller, start, rate, passed));
         }
         if let Some(link) = self.timing.link.filter(|_| !inside) {
-            end = end.max(line(&mut self.link, start, link.bandwidth, through));
+            end = end.max(line(&mut self.to_disk, start, link.bandwidth, written));
+            end = end.max(line(&mut self.to_host, start, link.bandwidth, read));
             end = end + first.map_or(Nanos(0), |_| link.round_trip);
         }
         self.leave(end);
@@ -243,11 +249,14 @@ fn line(free: &mut Instant, start: Instant, rate: Rate, bytes: Bytes) -> Instant
     }
 }
 
-fn port_bytes(step: &Step) -> Bytes {
+/// What a step carries through the door: to the disk, and to the host.
+fn door_bytes(step: &Step) -> (Bytes, Bytes) {
     match step {
-        Step::Read { from, .. } => from.len.bytes(),
-        Step::ReadZeroes { len, .. } => len.bytes(),
-        Step::Write { to, .. } => to.len.bytes(),
-        Step::Move { .. } | Step::Zero { .. } | Step::Trim { .. } | Step::Sync | Step::Commit(_) => Bytes(0),
+        Step::Read { from, .. } => (Bytes(0), from.len.bytes()),
+        Step::ReadZeroes { len, .. } => (Bytes(0), len.bytes()),
+        Step::Write { to, .. } => (to.len.bytes(), Bytes(0)),
+        Step::Move { .. } | Step::Zero { .. } | Step::Trim { .. } | Step::Sync | Step::Commit(_) => {
+            (Bytes(0), Bytes(0))
+        }
     }
 }
