@@ -1,18 +1,22 @@
 //! What has to happen at which time, in one order: by instant, then by when it was asked for.
 
 use crate::time::Instant;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Things that wait for their time. Executors keep executed plans here until [`crate::Plan::not_before`].
 #[derive(Clone, Debug)]
 pub struct Deadlines<T> {
     sequence: u64,
-    waiting: BTreeMap<(Instant, u64), T>,
+    /// With the place of the item: items are large, and a heap moves what is in it.
+    waiting: BinaryHeap<Reverse<(Instant, u64, usize)>>,
+    items: Vec<Option<T>>,
+    free: Vec<usize>,
 }
 
 impl<T> Default for Deadlines<T> {
     fn default() -> Self {
-        Self { sequence: 0, waiting: BTreeMap::new() }
+        Self { sequence: 0, waiting: BinaryHeap::new(), items: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -20,19 +24,25 @@ impl<T> Deadlines<T> {
     /// Keeps `item` until `at`.
     pub fn push(&mut self, at: Instant, item: T) {
         self.sequence += 1;
-        self.waiting.insert((at, self.sequence), item);
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.items.push(None);
+            self.items.len() - 1
+        });
+        self.items[place] = Some(item);
+        self.waiting.push(Reverse((at, self.sequence, place)));
     }
 
     /// The first item whose time has come, with that time; `None` when none is due at `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<(Instant, T)> {
-        let first = self.waiting.first_entry().filter(|entry| entry.key().0 <= now)?;
-        let at = first.key().0;
-        Some((at, first.remove()))
+        self.next_at().filter(|at| *at <= now)?;
+        let Reverse((at, _, place)) = self.waiting.pop()?;
+        self.free.push(place);
+        Some((at, self.items[place].take().expect("an item in its place")))
     }
 
     /// When the next item is due.
     pub fn next_at(&self) -> Option<Instant> {
-        self.waiting.first_key_value().map(|(key, _)| key.0)
+        self.waiting.peek().map(|Reverse((at, _, _))| *at)
     }
 
     /// True when nothing waits.

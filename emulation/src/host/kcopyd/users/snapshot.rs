@@ -125,6 +125,7 @@ impl Snapshot {
     }
 
     fn take_writes(&mut self) {
+        let before = self.waiting.len();
         while self.pending.len() < COW_THRESHOLD
             && let Some(write) = self.writes.pop_front()
         {
@@ -136,7 +137,10 @@ impl Snapshot {
             }
             self.waiting.push((write, own));
         }
-        self.let_go();
+        // Whatever else lets writes go does so itself.
+        if self.waiting.len() > before {
+            self.let_go();
+        }
     }
 
     /// Begins an exception; true when the write itself fills it.
@@ -249,8 +253,8 @@ impl User for Snapshot {
         let mut acts = Vec::new();
         while let Some((doing, act)) = self.ready.pop_front() {
             // The flush before the records ends before they are written.
-            let flushing = self.acts.values().any(|doing| matches!(doing, Doing::Records));
-            if matches!(doing, Doing::Records) && flushing {
+            let is_record = |doing: &Doing| matches!(doing, Doing::Records);
+            if is_record(&doing) && self.acts.values().any(is_record) {
                 self.ready.push_front((doing, act));
                 break;
             }
