@@ -2,10 +2,12 @@
 
 use crate::coherence;
 use crate::options::AddOptions;
+use crate::replay::{Format, FormatOptions};
 use crate::server;
+use crate::timing::{MediaConfig, parse_media};
 use crate::units::parse_size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use emulation::Bytes;
+use emulation::{Bytes, Nanos};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -53,12 +55,13 @@ pub enum Command {
     ///
     /// Engine `device` sends copy commands to the disk; the bytes do not pass through this program. Cached writes
     /// of the block device are written back first, and its cached pages of the destination are dropped. Engine
-    /// `host` reads and writes the block devices, as a host without copy commands must.
+    /// `host` reads and writes the block devices, as a host without copy commands must; `kcopyd` does so the way the kernel's
+    /// copy service does.
     Copy(CopyArgs),
     /// Change a disk while it runs
     ///
     /// The keys are the long options of `add` that can change: copy, copy-max-bytes, copy-max-segment-bytes,
-    /// copy-max-segments.
+    /// copy-max-segments, and latency, bandwidth and media, of which `none` takes one back.
     Set(SetArgs),
     /// Show the ledger of a disk: what moved where
     Stats(StatsArgs),
@@ -68,6 +71,18 @@ pub enum Command {
         #[command(subcommand)]
         action: ZoneCommand,
     },
+    /// Print the requests of a disk as they are answered, until interrupted
+    Trace(TraceArgs),
+    /// Show all disks, live
+    ///
+    /// Operations and bytes of each second; latencies since the start of the server or the last `stats --reset`. Keys: up
+    /// and down choose a disk, q ends.
+    Top(TopArgs),
+    /// Do what a trace did, to a disk or to the model of one
+    ///
+    /// To a disk: what it writes overwrites the disk. Entries beyond its end are taken modulo its size, and such as are no
+    /// whole blocks are widened; both are counted. Malformed lines are printed with their number and left out.
+    Replay(ReplayArgs),
     /// Check that disks can be made here and try one, or judge a disk
     ///
     /// With --target: the clauses of SEMANTICS.md against that disk, as TAP. Those that write need --scratch.
@@ -272,7 +287,7 @@ pub enum Engine {
     Device,
     /// This program: it reads and writes the block devices.
     Host,
-    /// The kernel's copy service.
+    /// The model of the kernel's copy service: it reads and writes the block devices as dm-kcopyd does.
     Kcopyd,
 }
 
@@ -392,6 +407,113 @@ pub struct StatsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// The form of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceFormat {
+    /// As blkparse prints it
+    Blkparse,
+    /// An object a line
+    Json,
+}
+
+/// The options of `trace`.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// The form
+    #[arg(long, default_value = "blkparse")]
+    pub format: TraceFormat,
+    /// End after so many requests
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+}
+
+/// The options of `top`.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// Seconds between two looks
+    #[arg(long, value_name = "S", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub period: u64,
+}
+
+/// How fast a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Speed {
+    /// At the times that it says
+    Recorded,
+    /// As fast as it goes
+    Full,
+}
+
+/// The unit of time stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TimeUnit {
+    /// Microseconds
+    Us,
+    /// Milliseconds
+    Ms,
+}
+
+/// The options of `replay`.
+#[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("where").required(true).args(["target", "sim"])))]
+pub struct ReplayArgs {
+    /// The trace; `-` for standard input
+    pub file: PathBuf,
+    /// Its format
+    #[arg(long)]
+    pub format: Format,
+    /// The disk: its number, /dev/ublkbN, or its name
+    #[arg(short = 'n', long = "number", value_name = "ID")]
+    pub target: Option<Target>,
+    /// The model of a disk, in virtual time
+    #[arg(long)]
+    pub sim: bool,
+    /// How fast
+    #[arg(long, default_value = "recorded")]
+    pub speed: Speed,
+    /// Requests under way: at full speed, and threads on a disk
+    #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub depth: u16,
+    /// Only entries of this device, as the trace names it
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// The unit of time stamps in version 3 of fio's format
+    #[arg(long, value_name = "UNIT", default_value = "us")]
+    pub fio_unit: TimeUnit,
+    /// The action of blkparse that counts
+    #[arg(long, value_name = "A", default_value = "D")]
+    pub blkparse_action: String,
+    /// The size of the model
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1T", conflicts_with = "target")]
+    pub size: Bytes,
+    /// Latencies of the model, as for `add`
+    #[arg(long, value_name = "OP=TIME,…", conflicts_with = "target")]
+    pub latency: Option<String>,
+    /// Bytes a second through the controller of the model
+    #[arg(long, value_name = "SIZE", conflicts_with = "target")]
+    pub bandwidth: Option<String>,
+    /// What the model is like, as for `add`
+    #[arg(long, value_name = "FILE.toml|PROFILE", value_parser = parse_media, conflicts_with = "target")]
+    pub media: Option<MediaConfig>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ReplayArgs {
+    /// What the format leaves open.
+    pub fn format_options(&self) -> FormatOptions {
+        let fio_unit = match self.fio_unit {
+            TimeUnit::Us => Nanos(1_000),
+            TimeUnit::Ms => Nanos(1_000_000),
+        };
+        FormatOptions { fio_unit, blkparse_action: self.blkparse_action.clone() }
+    }
 }
 
 /// What can be done with zones.

@@ -3,6 +3,7 @@
 //! [`DiskConfig::limits`]; the rooms behind the door only assert.
 
 use crate::nvme::wire::fabrics::NQN_MAX;
+use crate::timing::TimingConfig;
 use crate::units::{optional_size, size};
 use emulation::limits::LimitsError;
 use emulation::zone::{ZoneGeometry, ZoneGeometryError};
@@ -202,6 +203,9 @@ pub struct DiskConfig {
     /// How it is divided into zones; none: it is not zoned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zones: Option<ZoneConfig>,
+    /// How long it takes.
+    #[serde(skip_serializing_if = "TimingConfig::is_none")]
+    pub timing: TimingConfig,
 }
 
 /// The zones of a disk: conventional ones first, then sequential ones, all of one size.
@@ -273,6 +277,7 @@ impl Default for DiskConfig {
             no_ublk: false,
             nvme: None,
             zones: None,
+            timing: TimingConfig::default(),
         }
     }
 }
@@ -327,6 +332,9 @@ pub enum ConfigError {
     /// More zones than a report can describe.
     #[error("{0} zones: at most {ZONES_MAX}\nmake the zones larger with --zone-size, or the disk smaller")]
     Zones(u64),
+    /// A timing that can never work.
+    #[error("{0}")]
+    Timing(String),
     /// A size that is no multiple of the map block or zero.
     #[error("{0} {1}: must be a multiple of the map block, {2}, and not 0")]
     Blocks(&'static str, Bytes, Bytes),
@@ -454,6 +462,7 @@ impl DiskConfig {
             return Err(ConfigError::TooLarge(size));
         }
         self.nvme.as_ref().map_or(Ok(()), NvmeConfig::check)?;
+        self.timing.timing().map_err(ConfigError::Timing)?;
         self.zones.as_ref().map_or(Ok(()), |zones| zones.check(self, pool))?;
         if self.no_ublk && (self.unprivileged || self.id.is_some()) {
             return Err(ConfigError::Excluded(

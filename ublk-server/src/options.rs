@@ -6,6 +6,7 @@ use crate::config::{
     RecoveryMode, ZoneConfig,
 };
 use crate::store::header::Header;
+use crate::timing::{MediaConfig, TimingConfig, parse_media};
 use crate::units::{optional_size, parse_size};
 use clap::Args;
 use emulation::Bytes;
@@ -109,6 +110,22 @@ pub struct AddOptions {
     #[arg(long, value_name = "N", help_heading = "Copy")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_max_segments: Option<u32>,
+
+    /// Latencies of operations: OP=TIME with commas between, each TIME like 80us, 80us~5us (mean and standard deviation) or
+    /// p50:80us/p99:1ms/max:5ms; read, write, flush, discard, write_zeroes, copy, zone_mgmt, report_zones
+    #[arg(long, value_name = "OP=TIME,…", help_heading = "Time")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<String>,
+
+    /// Bytes a second through the controller; a byte that is moved passes it twice
+    #[arg(long, value_name = "SIZE", help_heading = "Time")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<String>,
+
+    /// What the disk is like: a file with a table, or a profile: tlc-ssd, zns, hdd, remote
+    #[arg(long, value_name = "FILE.toml|PROFILE", value_parser = parse_media, help_heading = "Time")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub media: Option<MediaConfig>,
 
     /// A zoned disk: sequential zones are written at their write pointer only. For types ram
     /// and file
@@ -284,6 +301,9 @@ impl AddOptions {
             copy_max_bytes: self.copy_max_bytes.or(other.copy_max_bytes),
             copy_max_segment_bytes: self.copy_max_segment_bytes.or(other.copy_max_segment_bytes),
             copy_max_segments: self.copy_max_segments.or(other.copy_max_segments),
+            latency: self.latency.or(other.latency),
+            bandwidth: self.bandwidth.or(other.bandwidth),
+            media: self.media.or(other.media),
             zoned: self.zoned.or(other.zoned),
             zone_size: self.zone_size.or(other.zone_size),
             zone_capacity: self.zone_capacity.or(other.zone_capacity),
@@ -332,7 +352,14 @@ impl AddOptions {
             no_ublk: self.no_ublk.unwrap_or(false),
             nvme: self.nvme()?,
             zones: self.zones()?,
+            timing: self.timing(),
         })
+    }
+
+    /// The timing they describe.
+    fn timing(&self) -> TimingConfig {
+        let (latency, bandwidth, media) = (self.latency.clone(), self.bandwidth.clone(), self.media.clone());
+        TimingConfig::default().changed(&TimingConfig { latency, bandwidth, media })
     }
 
     /// The zones they describe.
@@ -494,6 +521,9 @@ impl AddOptions {
             copy_max_bytes: Some(disk.copy_max_bytes),
             copy_max_segment_bytes: Some(disk.copy_max_segment_bytes),
             copy_max_segments: Some(disk.copy_max_segments),
+            latency: disk.timing.latency.clone(),
+            bandwidth: disk.timing.bandwidth.clone(),
+            media: disk.timing.media.clone(),
             zoned: disk.zones.as_ref().map(|_| true),
             zone_size: disk.zones.as_ref().map(|zones| zones.size),
             zone_capacity: disk.zones.as_ref().and_then(|zones| zones.capacity),

@@ -1,7 +1,7 @@
 //! `ublk copy`: which door it takes, and a job of the server, watched from here.
 
 use super::stats::line;
-use super::{Failure, copy_host, copy_native, info, json, locate};
+use super::{Failure, copy_host, copy_kcopyd, copy_native, info, json, locate};
 use crate::blkcopy::Way;
 use crate::cli::{CopyArgs, Door, Engine, Span};
 use crate::control::api::{CopyRequest, Job, JobState, Segment};
@@ -31,9 +31,7 @@ pub(super) fn run(args: &CopyArgs) -> Result<String, Failure> {
         (Engine::Host | Engine::Kcopyd, _) | (_, Some(Door::Api)) if args.node.is_some() => {
             Err(Failure::usage("--node is for --door native"))
         }
-        (Engine::Kcopyd, _) => {
-            Err(Failure::failed("engine kcopyd is not available in this version").hint("use device or host"))
-        }
+        (Engine::Kcopyd, _) => copy_kcopyd::run(args, &parts),
         (Engine::Host, _) => copy_host::run(args, &parts),
         (Engine::Device, door) => match door.map_or_else(|| usual_door(args), Ok)? {
             Door::Native => copy_native::run(args, &parts, Way::Ioctl),

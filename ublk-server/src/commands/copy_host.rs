@@ -20,7 +20,7 @@ const DEPTH: usize = 8;
 /// Bytes of one read and one write.
 const PIECE: u64 = 256 << 10;
 /// The alignment of buffers that every device takes.
-const ALIGN: usize = 4096;
+pub(super) const ALIGN: usize = 4096;
 
 /// What a copy by the host did.
 #[derive(Debug, Serialize)]
@@ -81,7 +81,7 @@ pub(super) fn run(args: &CopyArgs, parts: &[Part]) -> Result<String, Failure> {
 }
 
 /// The number of a disk's block device.
-fn node(state: &State, target: &Target) -> Result<u32, Failure> {
+pub(super) fn node(state: &State, target: &Target) -> Result<u32, Failure> {
     let record = locate::record(state, target)?;
     match (record, target) {
         (Some(record), _) => record.id.ok_or_else(|| {
@@ -93,14 +93,14 @@ fn node(state: &State, target: &Target) -> Result<u32, Failure> {
     }
 }
 
-fn open(disk: u32, write: bool, flags: i32) -> Result<File, Failure> {
+pub(super) fn open(disk: u32, write: bool, flags: i32) -> Result<File, Failure> {
     let path = format!("/dev/ublkb{disk}");
     let opened = File::options().read(true).write(write).custom_flags(libc::O_DIRECT | flags).open(&path);
     opened.map_err(|error| Failure::failed(format!("{path}: {error}")))
 }
 
 /// True when one piece could write what another has yet to read, or has written.
-fn overlap(parts: &[Part]) -> bool {
+pub(super) fn overlap(parts: &[Part]) -> bool {
     let range = |start: u64, part: &Part| start..start.saturating_add(part.length.0);
     parts.iter().enumerate().any(|(index, part)| {
         let to = range(part.destination.0, part);
@@ -111,7 +111,7 @@ fn overlap(parts: &[Part]) -> bool {
 }
 
 /// The parts cut to the size of one read.
-fn pieces(parts: &[Part]) -> Vec<Part> {
+pub(super) fn pieces(parts: &[Part]) -> Vec<Part> {
     let mut pieces = Vec::new();
     for part in parts {
         let mut at = 0;
@@ -207,7 +207,7 @@ fn report(args: &CopyArgs, work: Work, total: u64) -> Result<String, Failure> {
     }
 }
 
-fn differs(source: &File, destination: &File, pieces: &[Part]) -> Result<(), String> {
+pub(super) fn differs(source: &File, destination: &File, pieces: &[Part]) -> Result<(), String> {
     let length = usize::try_from(PIECE).unwrap_or(usize::MAX);
     let mut space = vec![0; 2 * length + ALIGN];
     let start = space.as_ptr().align_offset(ALIGN);

@@ -4,6 +4,7 @@ mod add;
 mod check;
 mod copy;
 mod copy_host;
+mod copy_kcopyd;
 mod copy_native;
 mod del;
 mod features;
@@ -14,10 +15,13 @@ mod locate;
 mod log;
 mod manual;
 mod recover;
+mod replay;
 mod selftest;
 mod serve;
 mod set;
 mod stats;
+mod top;
+mod trace;
 mod zone;
 
 use crate::cli::{Cli, Command};
@@ -157,6 +161,9 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Set(args) => set::run(&args)?,
         Command::Stats(args) => stats::run(&args)?,
         Command::Zone { action } => zone::run(&action)?,
+        Command::Trace(args) => trace::run(&args)?,
+        Command::Top(args) => top::run(&args)?,
+        Command::Replay(args) => replay::run(&args)?,
         Command::Selftest(args) => selftest::run(&args)?,
         Command::Check(args) => check::run(&args)?,
         Command::Import(args) => image::import(&args)?,

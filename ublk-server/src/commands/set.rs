@@ -5,6 +5,7 @@ use crate::cli::SetArgs;
 use crate::config::CopyModeName;
 use crate::control::api::{LimitsPatch, LimitsView};
 use crate::state::State;
+use crate::timing::{NONE, parse_latency, parse_media};
 use crate::units::parse_size;
 use clap::ValueEnum;
 
@@ -28,8 +29,20 @@ fn parse(changes: &[String]) -> Result<LimitsPatch, Failure> {
                 let number = value.parse().map_err(|_| bad("not a whole number".to_string()))?;
                 patch.copy_max_segments = Some(number);
             }
+            "latency" if value == NONE => patch.timing.latency = Some(value.to_string()),
+            "latency" => {
+                parse_latency(value).map_err(bad)?;
+                patch.timing.latency = Some(value.to_string());
+            }
+            "bandwidth" => {
+                if value != NONE {
+                    parse_size(value).map_err(bad)?;
+                }
+                patch.timing.bandwidth = Some(value.to_string());
+            }
+            "media" => patch.timing.media = Some(parse_media(value).map_err(bad)?),
             _ => {
-                let known = "copy, copy-max-bytes, copy-max-segment-bytes, copy-max-segments";
+                let known = "copy, copy-max-bytes, copy-max-segment-bytes, copy-max-segments, latency, bandwidth, media";
                 return Err(
                     bad("this cannot change while the disk runs".to_string()).hint(format!("keys: {known}"))
                 );
@@ -55,7 +68,22 @@ mod tests {
         assert_eq!(patch.copy, Some(CopyModeName::Off));
         assert_eq!(patch.copy_max_bytes, Some(Bytes::mib(1)));
         assert_eq!((patch.copy_max_segments, patch.copy_max_segment_bytes), (Some(4), None));
-        for change in ["copy", "copy=fast", "size=1G", "copy-max-segments=-1", "copy-max-bytes=x", "=1"] {
+        let changes = ["latency=read=80us,write=none", "latency=none", "bandwidth=none", "media=none"];
+        assert!(parse(&[changes[0].to_string()]).is_err());
+        let patch = parse(&changes[1..].iter().map(|text| (*text).to_string()).collect::<Vec<_>>()).unwrap();
+        assert_eq!(patch.timing.bandwidth.as_deref(), Some("none"));
+        for change in [
+            "latency=read",
+            "bandwidth=fast",
+            "media=floppy",
+            "media=/nowhere.toml",
+            "copy",
+            "copy=fast",
+            "size=1G",
+            "copy-max-segments=-1",
+            "copy-max-bytes=x",
+            "=1",
+        ] {
             assert_eq!(parse(&[change.to_string()]).unwrap_err().exit, super::super::Exit::Usage, "{change}");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Failure, json, locate, print};
 use crate::cli::StatsArgs;
-use crate::control::api::{Stats, StatsRequest};
+use crate::control::api::{LatenessView, Stats, StatsRequest};
 use crate::signals::Signals;
 use crate::state::State;
 use emulation::Bytes;
@@ -56,6 +56,12 @@ fn text(stats: &Stats) -> String {
             Some(what) => writeln!(out, "{:<28}{}", what.replace('_', " "), Bytes(*count)),
             None => writeln!(out, "{:<28}{count}", name.replace('_', " ")),
         };
+    }
+    if let Some(LatenessView { count, floor_ns, p50_ns, p99_ns, max_ns }) = stats.lateness {
+        let us = |ns: u64| format!("{}.{} us", ns / 1000, ns / 100 % 10);
+        let (floor, p50, p99, max) = (us(floor_ns), us(p50_ns), us(p99_ns), us(max_ns));
+        let text = format!("floor {floor}, median {p50}, p99 {p99}, max {max} of {count}");
+        let _ = writeln!(out, "{:<28}{text}", "lateness of the pool");
     }
     if out.is_empty() { "nothing was counted\n".to_string() } else { out }
 }

@@ -3,8 +3,10 @@
 
 use crate::config::{CacheMode, CopyModeName, DiskConfig, PoolConfig, PoolType};
 use crate::debug::ThreadKind;
+use crate::timing::TimingConfig;
 use crate::units::{optional_size, size};
 use emulation::ledger::Ledger;
+use emulation::timing::Lateness;
 use emulation::{BlkStatus, Bytes, Usage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -180,6 +182,9 @@ pub struct LimitsView {
     pub copy_max_segment_bytes: Bytes,
     /// The most segments of a command (NVMe MSRC + 1).
     pub copy_max_segments: u32,
+    /// How long it takes, where that is set.
+    #[serde(default, skip_serializing_if = "TimingConfig::is_none")]
+    pub timing: TimingConfig,
 }
 
 /// A body of `PATCH /v1/disks/ID/limits`: what is not there stays.
@@ -198,6 +203,9 @@ pub struct LimitsPatch {
     /// The most segments of a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_max_segments: Option<u32>,
+    /// How long it takes: what is not there stays, `none` takes a setting back.
+    #[serde(skip_serializing_if = "TimingConfig::is_none")]
+    pub timing: TimingConfig,
 }
 
 /// A pool.
@@ -255,6 +263,37 @@ pub struct Stats {
     pub commands: BTreeMap<String, u64>,
     /// The other counters, by name.
     pub counters: BTreeMap<String, u64>,
+    /// How well the pool keeps the instants that timings of its disks ask for, since its start; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<LatenessView>,
+}
+
+/// By how much requests end later than a timing asks for, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatenessView {
+    /// Plans that had an instant.
+    pub count: u64,
+    /// The least: what the machine adds to every latency.
+    pub floor_ns: u64,
+    /// Half are no later, to a quarter.
+    pub p50_ns: u64,
+    /// 99 of 100 are no later, to a quarter.
+    pub p99_ns: u64,
+    /// The latest.
+    pub max_ns: u64,
+}
+
+impl LatenessView {
+    /// What there is to show.
+    pub fn of(lateness: &Lateness) -> Option<Self> {
+        Some(Self {
+            count: lateness.count(),
+            floor_ns: lateness.floor()?.0,
+            p50_ns: lateness.quantile(500_000).0,
+            p99_ns: lateness.quantile(990_000).0,
+            max_ns: lateness.max().0,
+        })
+    }
 }
 
 impl From<&Ledger> for Stats {
@@ -282,7 +321,7 @@ impl From<&Ledger> for Stats {
             ("commits", ledger.commits),
         ];
         let counters = counters.into_iter().map(|(name, count)| (name.to_string(), count)).collect();
-        Self { commands, counters }
+        Self { commands, counters, lateness: None }
     }
 }
 
@@ -296,6 +335,7 @@ impl Stats {
         Self {
             commands: minus(&self.commands, &earlier.commands),
             counters: minus(&self.counters, &earlier.counters),
+            lateness: self.lateness,
         }
     }
 
@@ -303,6 +343,82 @@ impl Stats {
     pub fn counter(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
     }
+}
+
+/// How long requests of a disk took, from the moment a thread of the server had them to their answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyView {
+    /// By operation; those that there were.
+    pub operations: BTreeMap<String, OperationLatency>,
+}
+
+/// How long the requests of an operation took, in ns, each percentile to a quarter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationLatency {
+    /// Requests.
+    pub count: u64,
+    /// Half took no longer.
+    pub p50_ns: u64,
+    /// 99 of 100 took no longer.
+    pub p99_ns: u64,
+    /// 999 of 1000 took no longer.
+    pub p999_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// Requests of a disk that were answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceView {
+    /// In the order of their answers.
+    pub records: Vec<TraceRecord>,
+    /// What to ask for next.
+    pub next: u64,
+    /// So many of those asked for are lost: they were not asked for in time.
+    pub lost: u64,
+}
+
+/// A request that was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceRecord {
+    /// When a thread of the server had it, in ns since the server started.
+    pub begun_ns: u64,
+    /// When it was answered.
+    pub ended_ns: u64,
+    /// What it is, by the names of the ledger.
+    pub operation: String,
+    /// What it is of; of a copy the first destination.
+    pub offset: u64,
+    /// So many bytes; of a copy all of it.
+    pub length: u64,
+    /// Of a copy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<TraceSegment>,
+    /// Of a change of a zone: what it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// `fua`, `append` and the like.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
+    /// `Ok`, or why it failed.
+    pub status: String,
+    /// Bytes done.
+    pub bytes: u64,
+    /// The thread of the server.
+    pub thread: u16,
+}
+
+/// A segment of a copy, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceSegment {
+    /// The number of the source's volume in the pool.
+    pub volume: u32,
+    /// From here.
+    pub source: u64,
+    /// So many.
+    pub length: u64,
+    /// To here.
+    pub destination: u64,
 }
 
 /// A body of `POST /v1/disks/ID/stats`.

@@ -7,7 +7,7 @@ use super::api::{
 use super::jobs;
 use crate::coherence::{self, Order};
 use crate::debug;
-use crate::server::{Server, limits_view};
+use crate::server::Server;
 use emulation::{BlkStatus, Bytes, Flags, Op, Sector, SectorRange};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -89,8 +89,7 @@ pub(crate) fn check_claims(disks: Vec<u32>, advice: &str) -> Result<(), ApiError
 }
 
 pub(crate) fn limits(server: &Server, key: &str) -> Result<LimitsView, ApiError> {
-    let (_, found) = server.find(key)?;
-    Ok(limits_view(&server.limits(found.volume)?))
+    Ok(server.disk(key)?.limits)
 }
 
 pub(crate) async fn set_limits(

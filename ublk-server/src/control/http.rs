@@ -3,6 +3,7 @@
 use super::api::{ApiError, DATA_MAX, Empty, ErrorBody, StatsRequest};
 use super::handle::{self, CopyQuery, DataQuery, DeleteQuery};
 use super::metrics;
+use super::taps::{self, TraceQuery};
 use super::zones::{self, ZonesQuery};
 use crate::debug::{self, ThreadKind};
 use crate::server::Server;
@@ -82,6 +83,8 @@ fn router(server: Arc<Server>) -> Router {
         get(async |State(server): Shared, Path(key): Path<String>| ok(&handle::limits(&server, &key)?));
     let stats =
         get(async |State(server): Shared, Path(key): Path<String>| ok(&handle::stats(&server, &key, false)?));
+    let latency =
+        get(async |State(server): Shared, Path(key): Path<String>| ok(&taps::latency(&server, &key)?));
     let copies =
         get(async |State(server): Shared, Path(key): Path<String>| ok(&handle::copies(&server, &key)?));
     Router::new()
@@ -90,6 +93,8 @@ fn router(server: Arc<Server>) -> Router {
         .route("/v1/disks/{id}", disk.delete(delete))
         .route("/v1/disks/{id}/limits", limits.patch(set_limits))
         .route("/v1/disks/{id}/stats", stats.post(reset_stats))
+        .route("/v1/disks/{id}/latency", latency)
+        .route("/v1/disks/{id}/trace", get(trace).delete(end_trace))
         .route("/v1/disks/{id}/copies", copies.post(start_copy))
         .route("/v1/disks/{id}/copies/{job}", get(copy).delete(cancel_copy))
         .route("/v1/disks/{id}/data", get(read).put(write).delete(discard))
@@ -133,6 +138,19 @@ async fn set_limits(State(server): Shared, Path(key): Path<String>, body: Body) 
 async fn reset_stats(State(server): Shared, Path(key): Path<String>, body: Body) -> Answer {
     let request: StatsRequest = parse(body)?;
     ok(&handle::stats(&server, &key, request.reset)?)
+}
+
+async fn trace(
+    State(server): Shared,
+    Path(key): Path<String>,
+    options: Result<Query<TraceQuery>, QueryRejection>,
+) -> Answer {
+    ok(&taps::trace(&server, &key, query(options)?)?)
+}
+
+async fn end_trace(State(server): Shared, Path(key): Path<String>) -> Answer {
+    taps::end_trace(&server, &key)?;
+    ok(&Empty {})
 }
 
 async fn start_copy(

@@ -1,6 +1,6 @@
 //! The counters of a pool as Prometheus reads them.
 
-use super::api::{ApiError, PoolView, Stats};
+use super::api::{ApiError, LatenessView, PoolView, Stats};
 use crate::server::Server;
 use std::fmt::Write;
 
@@ -40,6 +40,20 @@ fn text(pool: &PoolView, disks: &[(String, u64, Stats)]) -> String {
         for (disk, _, stats) in disks {
             let labels = format!("pool=\"{name}\",disk=\"{disk}\"");
             line(&mut out, &metric, &labels, stats.counter(counter));
+        }
+    }
+    // One pool, one lateness: each of its disks shows it.
+    let lateness = disks.iter().find_map(|(_, _, stats)| stats.lateness);
+    if let Some(LatenessView { count, floor_ns, p50_ns, p99_ns, max_ns }) = lateness {
+        for (metric, kind, help, value) in [
+            ("ublk_lateness_count", "counter", "Plans that a timing gave an instant.", count),
+            ("ublk_lateness_floor_nanoseconds", "gauge", "The least that one ended late.", floor_ns),
+            ("ublk_lateness_p50_nanoseconds", "gauge", "Half ended no later.", p50_ns),
+            ("ublk_lateness_p99_nanoseconds", "gauge", "99 of 100 ended no later.", p99_ns),
+            ("ublk_lateness_max_nanoseconds", "gauge", "The most that one ended late.", max_ns),
+        ] {
+            head(&mut out, metric, kind, help);
+            line(&mut out, metric, &format!("pool=\"{name}\""), value);
         }
     }
     let usage = pool.usage;

@@ -38,4 +38,5 @@ pub(crate) mod http;
 pub(crate) mod jobs;
 pub(crate) mod metrics;
 pub(crate) mod split;
+mod taps;
 pub(crate) mod zones;

@@ -1,7 +1,7 @@
 //! What other threads tell a thread about the requests it owns.
 
 use super::calls::Call;
-use emulation::{IoResult, Next, Plan, RequestId};
+use emulation::{IoResult, Next, Plan, RequestId, VolumeId};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,6 +20,8 @@ pub(crate) enum Message {
     Abort(RequestId),
     /// Ask the pool what is due.
     Wake,
+    /// Wait no longer for the instants of a volume's plans.
+    Hurry(VolumeId),
     /// End when nothing is left to do.
     Stop,
 }

@@ -24,6 +24,7 @@ pub(crate) mod mailbox;
 pub(crate) mod port;
 pub(crate) mod ring;
 pub(crate) mod runner;
+pub(crate) mod tap;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ pub use calls::CallResult;
 use calls::{Call, CallDoor, Reply};
 use ring::Ring;
 use runner::Runner;
+use tap::Taps;
 
 /// The most worker threads, and the plans over a file that each runs at once before its ring is emptied early.
 const WORKERS_MAX: usize = 4;
@@ -59,6 +61,11 @@ impl Owner {
         id.0 & ((1 << Self::SHIFT) - 1)
     }
 
+    /// The number of the thread.
+    pub(crate) fn thread(self) -> u16 {
+        self.0
+    }
+
     pub(crate) fn owns(self, id: RequestId) -> bool {
         Self::of(id) == usize::from(self.0)
     }
@@ -77,6 +84,8 @@ pub struct Engine {
     threads: Mutex<Vec<JoinHandle<()>>>,
     next_worker: AtomicUsize,
     next_call: AtomicU64,
+    /// What requests took, and what they were.
+    pub(crate) taps: Arc<Taps>,
 }
 
 /// A request that was begun for a door in tokio. Dropping it neither ends nor aborts the request.
@@ -153,6 +162,7 @@ impl Engine {
             threads: Mutex::default(),
             next_worker: AtomicUsize::new(0),
             next_call: AtomicU64::new(0),
+            taps: Arc::default(),
         });
         for (owner, mailbox) in engine.workers.clone().into_iter().zip(mailboxes) {
             if let Err(error) = engine.start_worker(owner, mailbox) {
@@ -205,6 +215,13 @@ impl Engine {
         let out: Out = self.lock().control(self.now(), control);
         out.into_iter().for_each(|(id, next)| self.post(id, next));
         self.send(self.workers[0], Message::Wake);
+    }
+
+    /// The volume is being taken away: what it began takes no longer than the machine from now on.
+    pub(crate) fn hurry(&self, volume: VolumeId) {
+        self.control(Control::SetTiming(volume, None));
+        let owners = self.owners.read().expect("a panic ends the process");
+        owners.iter().flatten().for_each(|mailbox| mailbox.post(Message::Hurry(volume)));
     }
 
     /// Begins a request on a worker thread. `data` is what a write writes, exactly as long as its range.

@@ -10,10 +10,14 @@ use super::inline;
 use super::mailbox::{Mailbox, Message};
 use super::port::Port;
 use super::ring::{Event, Ring, Wait};
+use super::tap::Tap;
 use super::{Engine, Owner};
 use crate::store::{Buffer, FileStore, Store};
-use emulation::{Completion, Instant, IoResult, Next, Out, Plan, PortKind, Request, RequestId, Step};
-use std::collections::{BTreeMap, HashMap};
+use emulation::timing::Deadlines;
+use emulation::{
+    Completion, Instant, IoResult, Next, Out, Plan, PortKind, Request, RequestId, Step, VolumeId,
+};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +37,6 @@ pub(crate) trait Door {
     fn complete(&mut self, ring: &mut Ring, id: RequestId, completion: Completion);
 }
 
-/// What a request keeps from plan to plan.
-#[derive(Debug, Default)]
-struct Kept {
-    bounce: Option<Buffer>,
-    not_before: Instant,
-}
-
 /// A thread's loop.
 #[derive(Debug)]
 pub(crate) struct Runner<D> {
@@ -48,6 +45,7 @@ pub(crate) struct Runner<D> {
     mailbox: Arc<Mailbox>,
     ring: Ring,
     door: D,
+    tap: Tap,
     begin: Vec<Request>,
     abort: Vec<RequestId>,
     runnable: Vec<Plan>,
@@ -59,18 +57,19 @@ pub(crate) struct Runner<D> {
     /// Plans whose commit is under way.
     committing: usize,
     buffers: Buffers,
-    /// Of requests with a bounce buffer or a completion in the future.
-    kept: HashMap<RequestId, Kept>,
-    /// Answers whose time has not come, in the order of their time.
-    delayed: BTreeMap<(Instant, u64), (RequestId, Completion)>,
-    delays: u64,
+    /// The bounce buffers of requests, kept from plan to plan.
+    bounce: HashMap<RequestId, Buffer>,
+    /// Plans that are executed and whose time has not come.
+    held: Deadlines<(Plan, IoResult)>,
     /// When the pool wants to be asked what is due; kept by one thread of the engine.
     wake_at: Option<Instant>,
 }
 
 impl<D: Door> Runner<D> {
     pub(crate) fn new(engine: Arc<Engine>, owner: Owner, mailbox: Arc<Mailbox>, ring: Ring, door: D) -> Self {
+        let tap = Tap::new(Arc::clone(&engine.taps), owner.thread());
         Self {
+            tap,
             engine,
             owner,
             mailbox,
@@ -85,9 +84,8 @@ impl<D: Door> Runner<D> {
             free_jobs: Vec::new(),
             committing: 0,
             buffers: Buffers::default(),
-            kept: HashMap::new(),
-            delayed: BTreeMap::new(),
-            delays: 0,
+            bounce: HashMap::new(),
+            held: Deadlines::default(),
             wake_at: None,
         }
     }
@@ -111,11 +109,11 @@ impl<D: Door> Runner<D> {
                     }
                 }
             }
+            self.due();
             self.locked(&engine);
             std::mem::swap(&mut self.runnable, &mut plans);
             plans.drain(..).for_each(|plan| self.execute(&engine, plan));
             self.locked(&engine);
-            self.due();
         }
     }
 
@@ -124,14 +122,14 @@ impl<D: Door> Runner<D> {
             && self.runnable.is_empty()
             && self.free_jobs.len() == self.jobs.len()
             && self.committing == 0
+            && self.held.is_empty()
     }
 
     fn wait(&self) -> Wait {
         if !self.runnable.is_empty() {
             return Wait::No;
         }
-        let delayed = self.delayed.first_key_value().map(|((at, _), _)| *at);
-        match delayed.into_iter().chain(self.wake_at).min() {
+        match self.held.next_at().into_iter().chain(self.wake_at).min() {
             None => Wait::Forever,
             Some(at) => Wait::For(Duration::from_nanos(at.0.saturating_sub(self.engine.now().0))),
         }
@@ -142,10 +140,11 @@ impl<D: Door> Runner<D> {
             Message::Next(id, next) => self.answers.push((id, next)),
             Message::Committed(plan, io) => {
                 self.committing -= 1;
-                self.executed.push((plan, io));
+                self.done_with(plan, io);
             }
             Message::Call(call) => self.begin.extend(self.door.call(call)),
             Message::Abort(id) => self.abort.push(id),
+            Message::Hurry(volume) => self.hurry(volume),
             Message::Wake => self.wake_at = Some(Instant::ORIGIN),
             Message::Stop => self.door.stop(),
         }
@@ -160,6 +159,7 @@ impl<D: Door> Runner<D> {
                 self.answers.extend(pool.finish(now, plan, io));
             }
             for request in self.begin.drain(..) {
+                self.tap.begin(now, Owner::number(request.id), &request);
                 self.answers.extend(pool.begin(now, request));
             }
             // After the begin: both may have come in one delivery.
@@ -167,58 +167,73 @@ impl<D: Door> Runner<D> {
                 self.answers.extend(pool.abort(now, id));
             }
         }
+        if self.answers.is_empty() {
+            return;
+        }
+        // Once for all of them: a clock is read in less time than a request takes, but not in much less.
+        let now = engine.now();
         let mut answers = std::mem::take(&mut self.answers);
-        answers.drain(..).for_each(|(id, next)| self.answer(id, next));
+        answers.drain(..).for_each(|(id, next)| self.answer(now, id, next));
         self.answers = answers;
     }
 
-    fn answer(&mut self, id: RequestId, next: Next) {
+    fn answer(&mut self, now: Instant, id: RequestId, next: Next) {
         let mine = id.is_internal() || self.owner.owns(id);
         match next {
             Next::Wait => {}
             next if !mine => self.engine.post(id, next),
             Next::Run(plan) => self.runnable.push(plan),
             Next::Done(_) if id.is_internal() => {}
-            Next::Done(completion) => self.done(id, completion),
+            Next::Done(completion) => self.done(now, id, completion),
         }
     }
 
-    fn done(&mut self, id: RequestId, completion: Completion) {
-        let not_before = match self.kept.is_empty() {
-            true => None,
-            false => self.kept.remove(&id).map(|kept| kept.not_before),
-        };
-        match not_before {
-            Some(at) if at > self.engine.now() => {
-                self.delays += 1;
-                self.delayed.insert((at, self.delays), (id, completion));
-            }
-            Some(_) | None => self.door.complete(&mut self.ring, id, completion),
+    fn done(&mut self, now: Instant, id: RequestId, completion: Completion) {
+        if !self.bounce.is_empty() {
+            self.bounce.remove(&id);
         }
+        self.tap.end(now, Owner::number(id), id, &completion);
+        self.door.complete(&mut self.ring, id, completion);
+    }
+
+    /// A plan is executed. It is finished when its time has come.
+    fn done_with(&mut self, plan: Plan, io: IoResult) {
+        if plan.not_before > Instant::ORIGIN && plan.not_before > self.engine.now() {
+            self.held.push(plan.not_before, (plan, io));
+        } else {
+            self.executed.push((plan, io));
+        }
+    }
+
+    /// Finishes what is held of a volume that is being taken away.
+    fn hurry(&mut self, volume: VolumeId) {
+        let mut later = Deadlines::default();
+        while let Some((at, (plan, io))) = self.held.pop_due(Instant(u64::MAX)) {
+            match plan.link.volume == volume {
+                true => self.executed.push((plan, io)),
+                false => later.push(at, (plan, io)),
+            }
+        }
+        self.held = later;
     }
 
     /// Does what the time has come for.
     fn due(&mut self) {
-        if self.delayed.is_empty() && self.wake_at.is_none() {
+        if self.held.is_empty() && self.wake_at.is_none() {
             return;
         }
         let now = self.engine.now();
-        while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
-            let (id, completion) = entry.remove();
-            self.door.complete(&mut self.ring, id, completion);
+        while let Some((_, done)) = self.held.pop_due(now) {
+            self.executed.push(done);
         }
         if self.wake_at.is_some_and(|at| at <= now) {
             let (out, next): (Out, _) = self.engine.lock().wake(now);
             self.wake_at = next;
-            out.into_iter().for_each(|(id, next)| self.answer(id, next));
+            out.into_iter().for_each(|(id, next)| self.answer(now, id, next));
         }
     }
 
     fn execute(&mut self, engine: &Engine, plan: Plan) {
-        if plan.not_before > Instant::ORIGIN && !plan.request.is_internal() {
-            let kept = self.kept.entry(plan.request).or_default();
-            kept.not_before = kept.not_before.max(plan.not_before);
-        }
         match engine.store() {
             // Memory needs no sync.
             Store::Ram(_) if engine.committer.is_some() && ends_with_commit(&plan) => {
@@ -226,11 +241,11 @@ impl<D: Door> Runner<D> {
             }
             Store::Ram(ram) => {
                 let io = inline::run_ram(ram, &plan, self.port(&plan));
-                self.executed.push((plan, io));
+                self.done_with(plan, io);
             }
             Store::Null => {
                 let io = inline::run_null(&plan, self.port(&plan));
-                self.executed.push((plan, io));
+                self.done_with(plan, io);
             }
             Store::File(file) => {
                 let mut job = Job::new(plan, engine.committer.is_some());
@@ -272,8 +287,8 @@ impl<D: Door> Runner<D> {
                 self.commit(engine, job.into_plan());
             }
             Progress::Finished(io) => {
-                self.executed.push((job.into_plan(), io));
                 self.free_jobs.push(index);
+                self.done_with(job.into_plan(), io);
             }
         }
     }
@@ -284,11 +299,11 @@ impl<D: Door> Runner<D> {
             PortKind::Door => self.door.port(&mut self.ring, plan.request),
             PortKind::Bounce => {
                 let len = bounce_len(plan);
-                let bounce = &mut self.kept.entry(plan.request).or_default().bounce;
-                if bounce.as_ref().is_none_or(|buffer| buffer.len() < len) {
-                    *bounce = Some(Buffer::zeroed(len));
+                let bounce = self.bounce.entry(plan.request).or_insert_with(|| Buffer::zeroed(len));
+                if bounce.len() < len {
+                    *bounce = Buffer::zeroed(len);
                 }
-                Port::Memory(bounce.as_mut().expect("made above").bytes_mut())
+                Port::Memory(bounce.bytes_mut())
             }
         }
     }

@@ -5,7 +5,7 @@ use super::durable::Durable;
 use super::nvme::NvmeDoor;
 use super::pool::{self, Parts};
 use crate::config::{CacheMode, DiskConfig, PoolConfig, PoolType};
-use crate::control::api::{ApiError, Disk, GeometryView, LimitsView, PoolView, Stats};
+use crate::control::api::{ApiError, Disk, GeometryView, LatenessView, LimitsView, PoolView, Stats};
 use crate::control::jobs::Jobs;
 use crate::engine::Engine;
 use crate::state::{DiskRecord, Process, State, StateError};
@@ -283,6 +283,8 @@ impl Server {
         self.jobs.cancel_of(&self.engine, found.volume);
         let entry = self.disks().by_name.remove(&name).expect("found under the lock for changes");
         self.nvme.remove(entry.volume);
+        // The driver waits for every request.
+        self.engine.hurry(entry.volume);
         let stopped = entry.ublk.map_or(Ok(()), UblkDisk::stop);
         self.drop_volume(entry.volume, false);
         let result = match stopped {
@@ -393,7 +395,10 @@ impl Server {
             if reset {
                 *ledger = emulation::ledger::Ledger::default();
             }
-            stats
+            if reset {
+                self.engine.taps.latencies(volume).reset();
+            }
+            Stats { lateness: LatenessView::of(pool.lateness()), ..stats }
         })
     }
 
@@ -426,7 +431,7 @@ impl Server {
                 max_active: zones.max_active,
                 max_append: zones.max_append.bytes().0,
             }),
-            limits: limits_view(&limits),
+            limits: limits_view(&limits, &entry.config),
             config: DiskConfig {
                 id: entry.id,
                 size: Some(limits.capacity.bytes()),
@@ -448,12 +453,13 @@ impl Disks {
     }
 }
 
-pub(crate) fn limits_view(limits: &Limits) -> LimitsView {
+pub(crate) fn limits_view(limits: &Limits, config: &DiskConfig) -> LimitsView {
     LimitsView {
         copy: limits.copy_mode.into(),
         copy_max_bytes: limits.copy_max_bytes,
         copy_max_segment_bytes: limits.copy_max_segment_bytes,
         copy_max_segments: limits.copy_max_segments,
+        timing: config.timing.clone(),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::store::meta::{Meta, Place, VolumeRow};
 use crate::store::pool_file::{PoolFile, PoolFileError};
 use crate::store::redo::{FileLog, Owner, Records};
 use crate::store::{FileStore, RamStore, Store, header, shared};
+use emulation::delayed::Delayed;
 use emulation::emulated::Emulated;
 use emulation::mapped::{Cache, Mapped, MappedConfig};
 use emulation::{Bytes, Limits, Pool, Sectors, VolumeId};
@@ -201,7 +202,8 @@ impl Opening<'_> {
             memory: file.is_none(),
             _file: file,
         };
-        let pool = Pool::new(Box::new(Emulated::new(Box::new(zoned))), Box::new(log));
+        let device = Emulated::new(Box::new(Delayed::new(Box::new(zoned))));
+        let pool = Pool::new(Box::new(device), Box::new(log));
         Ok(Parts { pool, store, default_size, durable: Some(durable) })
     }
 }

@@ -11,7 +11,7 @@ mod spawn;
 pub(crate) use disks::Found;
 pub use disks::Server;
 use disks::state_error;
-pub(crate) use disks::{limits_view, ublk_error};
+pub(crate) use disks::ublk_error;
 pub(crate) use durable::file_shape;
 pub(crate) use offline::Offline;
 pub use run::run;

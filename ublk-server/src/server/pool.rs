@@ -4,6 +4,7 @@ use super::durable::{self, Durable};
 use crate::config::{CacheMode, DEFAULT_SIZE, DiskConfig, PoolConfig, PoolType};
 use crate::control::api::ApiError;
 use crate::store::Store;
+use emulation::delayed::Delayed;
 use emulation::emulated::Emulated;
 use emulation::identity::Identity;
 use emulation::mapped::{Cache, Mapped, MappedConfig};
@@ -45,7 +46,8 @@ pub(super) fn build(config: &PoolConfig, disk: &DiskConfig, recover: bool) -> Re
             (Box::new(Identity::new(volatile)), store, size)
         }
     };
-    let pool = Pool::new(Box::new(Emulated::new(device)), Box::new(NoLog::default()));
+    let device = Emulated::new(Box::new(Delayed::new(device)));
+    let pool = Pool::new(Box::new(device), Box::new(NoLog::default()));
     Ok(Parts { pool, store, default_size, durable: None })
 }
 

@@ -21,6 +21,7 @@ impl Server {
         config.copy_max_bytes = patch.copy_max_bytes.unwrap_or(config.copy_max_bytes);
         config.copy_max_segment_bytes = patch.copy_max_segment_bytes.unwrap_or(config.copy_max_segment_bytes);
         config.copy_max_segments = patch.copy_max_segments.unwrap_or(config.copy_max_segments);
+        config.timing = config.timing.changed(&patch.timing);
         let limits = config
             .limits(&self.pool, self.default_size)
             .map_err(|error| ApiError::from_lines(400, "bad-request", &error.to_string()))?;
@@ -33,14 +34,17 @@ impl Server {
             tell_kernel(id, low).map_err(|error| error.hint("nothing was changed"))?;
         }
         self.engine.control(Control::SetLimits(found.volume, limits.clone()));
+        if !patch.timing.is_none() {
+            self.set_timing(found.volume, &config);
+        }
         self.nvme.set_limits(found.volume, &name, at_nvme(&config, limits.clone()));
         let mut disks = self.disks();
         let entry = disks.by_name.get_mut(&name).expect("found under the lock for changes");
-        entry.config = config;
+        entry.config = config.clone();
         self.remember(&name, entry);
         drop(disks);
-        let view = limits_view(&limits);
-        tracing::info!("disk {name}: limits of copies changed to {view:?}");
+        let view = limits_view(&limits, &config);
+        tracing::info!("disk {name}: limits changed to {view:?}");
         if let Some(id) = native.filter(|_| after != low) {
             tell_kernel(id, after)
                 .map_err(|error| error.hint("the disk has the limits, its block device has lower ones"))?;

@@ -44,6 +44,7 @@ impl Server {
             Some(_) => self.engine.control(Control::SetLimits(id, limits.clone())),
             None => self.engine.control(Control::AddVolume(id, limits.clone())),
         }
+        self.set_timing(id, &config);
         {
             let mut disks = self.disks();
             disks.next_volume = disks.next_volume.max(number + 1);
@@ -61,6 +62,7 @@ impl Server {
                 .limits(&self.pool, self.default_size)
                 .map_err(|error| ApiError::from_lines(400, "bad-request", &error.to_string()))?;
             self.engine.control(Control::AddVolume(next, limits.clone()));
+            self.set_timing(next, config);
             return Ok(Volume { id: next, limits, fresh: true });
         };
         let used = |id| self.disks().by_name.values().any(|entry| entry.volume == id);
@@ -70,7 +72,14 @@ impl Server {
             true => Control::AddVolume(volume.id, limits),
             false => Control::SetLimits(volume.id, limits),
         });
+        self.set_timing(volume.id, config);
         Ok(volume)
+    }
+
+    /// From now on the volume takes as long as its configuration says, which was checked.
+    pub(super) fn set_timing(&self, id: VolumeId, config: &DiskConfig) {
+        let timing = config.timing.timing().expect("checked with the limits");
+        self.engine.control(Control::SetTiming(id, timing));
     }
 
     /// The disk of a volume is gone. The volume goes with it, unless it is one that lies in a file.
