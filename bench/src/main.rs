@@ -1,12 +1,18 @@
 //! The command `ublk-bench`.
 
 use bench::copy::{self, CopyOptions};
+use bench::experiment::params::Params;
+use bench::experiment::{self, ALL};
 use bench::failure::{Exit, Failure};
+use bench::model::{self, ModelOptions};
+use bench::report::{self, Report};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
-/// Loads for the copy-offload disk
+/// Experiments and loads for the copy-offload disk
 #[derive(Parser)]
 #[command(name = "ublk-bench", version, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 done, 1 failed, 2 usage, 3 cannot run here.")]
@@ -17,6 +23,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Show the experiments with their parameters
+    List,
+    /// Do an experiment
+    Run(RunOptions),
+    /// Print what the model of a target of device mapper predicts that its disks are sent
+    ///
+    /// A request a line, in order: operation, disk, first sector, sectors. Disk 0 is the source, origin, first leg or data
+    /// device, disk 1 the destination, cow device or second leg.
+    Model(ModelOptions),
     /// Send a load of copies to a disk and measure it
     ///
     /// The options and the JSON are those of fio, which has no copy operation. Every byte from --offset on for
@@ -25,13 +40,60 @@ enum Command {
     Copy(Box<CopyOptions>),
 }
 
+#[derive(clap::Args)]
+struct RunOptions {
+    /// One of those that `list` shows
+    experiment: String,
+    /// Change a parameter of it
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Write a page with plots there
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Write every number there
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn list() {
+    for experiment in &ALL {
+        println!("{}: {}", experiment.name, experiment.about);
+        println!("  {}", experiment.needs);
+        for param in experiment.params {
+            println!("  --set {}={}", param.name, param.default);
+            println!("        {}: {}", param.about, param.range());
+        }
+        println!();
+    }
+}
+
+fn run(options: &RunOptions) -> Result<(), Failure> {
+    let experiment = experiment::named(&options.experiment)?;
+    let params = Params::parse(experiment.name, experiment.params, &options.set)?;
+    let (begun, cpu) = (Instant::now(), report::cpu());
+    let outcome = experiment.run(&params)?;
+    let took = (begun.elapsed().as_secs_f64(), report::cpu() - cpu);
+    let report = Report::new(experiment, &params, report::Machine::this(), took, outcome)?;
+    report.write(options.json.as_deref(), options.report.as_deref())?;
+    print!("{}", report.text());
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),
     };
-    let Command::Copy(options) = cli.command;
-    match copy::run(&options) {
+    let done = match cli.command {
+        Command::List => {
+            list();
+            Ok(())
+        }
+        Command::Run(options) => run(&options),
+        Command::Model(options) => model::run(&options).map(|text| print!("{text}")),
+        Command::Copy(options) => copy::run(&options),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");
@@ -52,15 +114,15 @@ fn refused(error: &clap::Error) -> ExitCode {
         _ => "an argument".to_string(),
     };
     let failure = Failure::usage(format!("there is no option {unknown}"));
-    let known = format!("options of copy: {}", copy_options().join(" "));
-    eprintln!("{}", failure.hint(known));
+    let name = std::env::args().nth(1).filter(|name| name == "run").unwrap_or_else(|| "copy".to_string());
+    eprintln!("{}", failure.hint(format!("options of {name}: {}", options_of(&name).join(" "))));
     ExitCode::from(Exit::Usage as u8)
 }
 
-fn copy_options() -> Vec<String> {
+fn options_of(name: &str) -> Vec<String> {
     let cli = Cli::command();
-    let copy = cli.find_subcommand("copy").into_iter().flat_map(clap::Command::get_arguments);
-    copy.filter_map(clap::Arg::get_long).map(|name| format!("--{name}")).collect()
+    let arguments = cli.find_subcommand(name).into_iter().flat_map(clap::Command::get_arguments);
+    arguments.filter_map(clap::Arg::get_long).map(|name| format!("--{name}")).collect()
 }
 
 #[cfg(test)]
@@ -74,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_options_of_fio_are_there() {
-        let options = copy_options();
+        let options = options_of("copy");
         for fio in [
             "filename",
             "rw",
