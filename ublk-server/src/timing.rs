@@ -419,7 +419,7 @@ mod tests {
             (Some("seek=1us"), None, None, "latency seek: no operation; operations: read write flush"),
             (Some("read=p101:1us/max:1us"), None, None, "latency p101: no percentile"),
             (Some("read=p50:1us"), None, None, "percentiles of read: must rise"),
-            (None, Some("fast"), None, "bandwidth fast: not a size"),
+            (None, Some("fast"), None, "bandwidth fast: unknown suffix"),
             (None, Some("1"), None, "bandwidth 1 B/s: at least 65536 B/s"),
             (None, None, Some("floppy"), "media floppy: no profile; profiles: tlc-ssd zns hdd remote"),
         ] {

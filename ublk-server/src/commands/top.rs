@@ -326,7 +326,7 @@ mod tests {
         );
         assert!(
             text[2].contains("a ")
-                && text[2].contains("1G")
+                && text[2].contains("1 GiB")
                 && text[2].contains("10")
                 && text[2].contains("3.0M")
         );

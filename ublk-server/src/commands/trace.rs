@@ -138,7 +138,7 @@ mod tests {
         let text = blkparse(&records, (259, 7));
         assert_eq!(
             text.lines().next(),
-            Some("259,7     1        1     0.000000500     0  D  WF 16 + 8 [ublk]")
+            Some("259,7    1        1     0.000000500     0  D  WF 16 + 8 [ublk]")
         );
         assert!(text.contains("2.000000000     0  D   C 8 + 2 <- 3 1 [ublk]\n"), "{text}");
         assert_eq!(text.lines().count(), 8);
