@@ -159,7 +159,7 @@ impl BlockDevice for Delayed {
         match &control {
             Control::SetTiming(volume, timing) => self.set(*volume, timing.clone()),
             Control::AddVolume(volume, _) | Control::RemoveVolume(volume) => self.set(*volume, None),
-            Control::SetLimits(..) | Control::FailZone(..) => {}
+            Control::SetLimits(..) | Control::FailZone(..) | Control::PowerCut(..) => {}
         }
         let inner = self.inner.control(cx, control);
         self.route(cx.now, inner)

@@ -111,6 +111,13 @@ pub struct Plan {
     pub steps: SmallVec<[Step; 2]>,
 }
 
+impl Plan {
+    /// True when it neither moves bytes nor changes anything: it only waits.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.link.source.is_none() && self.link.destination.is_none()
+    }
+}
+
 /// The logical ranges of a link, for layers above the map and for traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -140,6 +147,17 @@ pub enum Step {
         from: StoreRange,
         /// To this offset of the port.
         port: Sectors,
+    },
+    /// A logical block, store to port, with one bit wrong: a fault.
+    ReadFlipped {
+        /// From here; `None`: zeroes.
+        from: Option<PhysSector>,
+        /// So many.
+        len: Sectors,
+        /// To this offset of the port.
+        port: Sectors,
+        /// The bit: bit `bit % 8` of byte `bit / 8`.
+        bit: u32,
     },
     /// Zeroes to port.
     ReadZeroes {
@@ -218,6 +236,22 @@ pub enum Control {
     /// The zone that begins at this sector fails. One that failed worse already stays as it is, and so does a
     /// conventional one.
     FailZone(VolumeId, Sector, ZoneFailure),
+    /// The power of a volume fails and comes back. Its live plans commit nothing and what waits for it fails; of the
+    /// changes that no flush has made durable so many are kept. Open zones are closed, and of a zoned volume everything
+    /// that was answered is kept.
+    PowerCut(VolumeId, Keep),
+}
+
+/// What a power cut leaves of the changes that are not durable: of each map block all of them or none, of the blocks that
+/// one link of a copy remapped either all or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    None,
+    /// Everything that was answered.
+    All,
+    /// What chance keeps, from this seed.
+    Some(u64),
 }
 
 /// A pool of volumes: one stack of layers over one store.

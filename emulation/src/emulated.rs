@@ -183,6 +183,16 @@ impl Emulated {
         }
     }
 
+    /// Copies from or to a volume end before their next inner request.
+    fn end_copies_of(&mut self, volume: VolumeId, status: BlkStatus) {
+        for copy in self.copies.values_mut() {
+            let touches = |segment: &crate::request::CopySegment| segment.source_volume == volume;
+            if copy.volume == volume || copy.command.segments.iter().any(touches) {
+                copy.end = Some(status);
+            }
+        }
+    }
+
     fn whole(&mut self, id: RequestId, out: &mut Out) {
         let copy = self.copies.remove(&id).expect("the copy lives");
         let completion = Completion { appended_at: copy.appended_at, ..Completion::ok(copy.total.bytes()) };
@@ -268,14 +278,9 @@ impl BlockDevice for Emulated {
     fn control(&mut self, cx: &mut Cx<'_>, control: Control) -> Out {
         match &control {
             // What is left of a copy must not go on in a volume that takes the number later.
-            Control::RemoveVolume(gone) => {
-                for copy in self.copies.values_mut() {
-                    let touches = |segment: &crate::request::CopySegment| segment.source_volume == *gone;
-                    if copy.volume == *gone || copy.command.segments.iter().any(touches) {
-                        copy.end = Some(BlkStatus::NoVolume);
-                    }
-                }
-            }
+            Control::RemoveVolume(gone) => self.end_copies_of(*gone, BlkStatus::NoVolume),
+            // Between two inner writes there may be no plan that the cut reaches.
+            Control::PowerCut(cut, _) => self.end_copies_of(*cut, BlkStatus::IoErr),
             Control::AddVolume(..)
             | Control::SetLimits(..)
             | Control::SetTiming(..)

@@ -152,16 +152,9 @@ impl Chain {
 
     /// True when `len` more sectors make it whole.
     fn whole_after(&self, len: Sectors) -> bool {
-        let all = match &self.request.op {
-            Op::Copy(command) => command.total(),
-            Op::Read(_)
-            | Op::Write(_)
-            | Op::Flush
-            | Op::Discard(_)
-            | Op::WriteZeroes(_)
-            | Op::ZoneMgmt { .. }
-            | Op::ZoneResetAll
-            | Op::ReportZones { .. } => self.range().map(|range| range.len),
+        let all = match self.request.op.copy() {
+            Some(command) => command.total(),
+            None => self.range().map(|range| range.len),
         };
         all == Some(self.total + len)
     }
@@ -413,7 +406,8 @@ impl BlockDevice for Identity {
             }
             Control::RemoveVolume(volume) => self.remove_volume(volume, &mut out),
             // Zones are kept by a layer above.
-            Control::FailZone(..) => {}
+            // What is written in place has no durable image to go back to.
+            Control::FailZone(..) | Control::PowerCut(..) => {}
             Control::SetLimits(volume, limits) => {
                 if let Some(slot) = self.slots.get_mut(volume.index()).filter(|slot| slot.limits.is_some()) {
                     slot.limits = Some(limits);

@@ -52,6 +52,8 @@ pub struct Ledger {
     pub bounced: Bytes,
     /// Bytes given back to the store.
     pub trimmed: Bytes,
+    /// Answered and undone again by a power cut.
+    pub undone: Bytes,
     /// Data syncs.
     pub syncs: u64,
     /// Metadata commits.
@@ -93,7 +95,7 @@ impl Ledger {
         for step in plan.steps.iter().take(steps_done) {
             match step {
                 Step::Read { from, .. } => self.read(plan.port, from.len),
-                Step::ReadZeroes { len, .. } => self.read(plan.port, *len),
+                Step::ReadFlipped { len, .. } | Step::ReadZeroes { len, .. } => self.read(plan.port, *len),
                 Step::Write { to, .. } => self.written(plan.port, to.len),
                 Step::Move { from, reason, .. } => self.moved(*reason, from.len.bytes()),
                 Step::Zero { at, .. } => self.inside_written.0 += at.len.bytes().0,

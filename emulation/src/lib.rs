@@ -11,6 +11,7 @@ pub mod copy;
 pub mod delayed;
 pub mod device;
 pub mod emulated;
+pub mod fault;
 pub mod host;
 pub mod identity;
 pub mod ledger;
@@ -28,7 +29,7 @@ pub mod units;
 pub mod zone;
 
 pub use device::{
-    BlockDevice, Completion, Control, Cx, IoResult, Link, Next, Out, Plan, PlanId, PortKind, Step,
+    BlockDevice, Completion, Control, Cx, IoResult, Keep, Link, Next, Out, Plan, PlanId, PortKind, Step,
     StoreRange, Usage,
 };
 pub use limits::{CopyMode, Limits};

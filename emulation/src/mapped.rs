@@ -23,6 +23,7 @@ mod chain;
 mod claim;
 mod flush;
 mod link;
+mod power;
 mod recover;
 mod space;
 #[cfg(test)]
@@ -32,6 +33,7 @@ use chain::Chain;
 use claim::BlockClaim;
 use flush::Flushes;
 use link::Change;
+use power::{Links, Was};
 pub use recover::ImageError;
 use space::{Space, count};
 
@@ -104,6 +106,8 @@ pub struct Mapped {
     /// Redo records that live plans will append.
     promised: u64,
     flushes: Flushes,
+    /// Links that a power cut keeps or undoes as a whole.
+    links: Links,
     trim_running: bool,
     /// A commit, a trim or a removal gave something back since the parked links were last tried.
     given_back: bool,
@@ -124,10 +128,10 @@ struct Slot {
 struct Volume {
     limits: Limits,
     map: RangeMap<Physical>,
-    /// Logical blocks changed since the last snapshot, kept for a volatile cache.
-    dirty: RangeMap<()>,
-    /// Those of the running commit.
-    committing: RangeMap<()>,
+    /// Logical blocks changed since the last snapshot, with what they were in it; kept for a volatile cache.
+    dirty: RangeMap<Was>,
+    /// Those of the running commit, with what they were in the snapshot before.
+    committing: RangeMap<Was>,
 }
 
 /// What a live plan does when it comes back.
@@ -162,6 +166,7 @@ impl Mapped {
             reserved: 0,
             promised: 0,
             flushes: Flushes::default(),
+            links: Links::default(),
             trim_running: false,
             given_back: false,
             next_plan: 0,
@@ -242,7 +247,7 @@ impl Mapped {
         }
         self.flushes.removed(id);
         self.given_back = true;
-        self.end_parked_of(id, out);
+        self.end_parked_of(id, BlkStatus::NoVolume, out);
     }
 
     /// What any answer may have made due: links that waited, the device's own work.
@@ -290,7 +295,7 @@ impl BlockDevice for Mapped {
         }
         let next = match &request.op {
             Op::Read(range) => self.begin_read(id, request.volume, *range),
-            Op::Flush => self.begin_flush(cx, id, &mut out),
+            Op::Flush => self.begin_flush(cx, id, request.volume, &mut out),
             Op::Write(_) | Op::Discard(_) | Op::WriteZeroes(_) | Op::Copy(_) => {
                 self.begin_chain(cx, request, &mut out)
             }
@@ -353,6 +358,7 @@ impl BlockDevice for Mapped {
             Control::RemoveVolume(id) => self.remove_volume(id, &mut out),
             // Zones are kept by a layer above.
             Control::FailZone(..) => {}
+            Control::PowerCut(id, keep) => self.power_cut(cx, id, keep, &mut out),
             Control::SetLimits(id, limits) => {
                 if let Some(volume) = self.volumes.get_mut(id.index()).and_then(|slot| slot.volume.as_mut()) {
                     assert_eq!(

@@ -1,6 +1,7 @@
 //! A pool as its owner holds it: the device, its log and its ledgers, behind the owner's one lock.
 
 use crate::device::{BlockDevice, Completion, Control, Cx, IoResult, Next, Out, Plan, Usage};
+use crate::fault::{FaultError, FaultRule, Faulty, RuleState};
 use crate::ledger::{Ledger, Ledgers};
 use crate::limits::{self, Limits};
 use crate::redo::RedoLog;
@@ -12,15 +13,15 @@ use smallvec::smallvec;
 /// A pool of volumes.
 #[derive(Debug)]
 pub struct Pool {
-    device: Box<dyn BlockDevice>,
+    device: Faulty,
     log: Box<dyn RedoLog>,
     ledgers: Ledgers,
 }
 
 impl Pool {
-    /// A pool over the top of a stack of layers.
+    /// A pool over the top of a stack of layers, with the layer of faults above it.
     pub fn new(device: Box<dyn BlockDevice>, log: Box<dyn RedoLog>) -> Self {
-        Self { device, log, ledgers: Ledgers::default() }
+        Self { device: Faulty::new(device), log, ledgers: Ledgers::default() }
     }
 
     /// Begins a request: the one place where requests are admitted.
@@ -62,6 +63,35 @@ impl Pool {
         device.control(&mut cx, control)
     }
 
+    /// Adds a rule of faults to a volume.
+    ///
+    /// # Errors
+    /// The rule cannot be, or there is one of its name.
+    pub fn add_fault(&mut self, volume: VolumeId, rule: FaultRule) -> Result<(), FaultError> {
+        self.device.add(volume, rule)
+    }
+
+    /// Removes a rule of a volume, all of them without a name; gives the answers of what hung by it. `None` when there
+    /// is no such rule.
+    pub fn remove_faults(&mut self, volume: VolumeId, name: Option<&str>) -> Option<Out> {
+        self.device.remove(volume, name)
+    }
+
+    /// The rules of a volume, each with the requests that it keeps from being answered.
+    pub fn faults(&self, volume: VolumeId) -> impl Iterator<Item = (&RuleState, Vec<RequestId>)> + '_ {
+        self.device.rules(volume).iter().map(|state| (state, self.device.hung(state)))
+    }
+
+    /// True when the power of a volume was cut by a rule since [`Pool::take_power_cuts`].
+    pub fn has_power_cuts(&self) -> bool {
+        self.device.has_cuts()
+    }
+
+    /// The volumes whose power rules have cut since the last call: what a host has cached of them is stale.
+    pub fn take_power_cuts(&mut self) -> Vec<VolumeId> {
+        self.device.take_cuts()
+    }
+
     /// The limits of a volume.
     pub fn limits(&self, volume: VolumeId) -> Option<&Limits> {
         self.device.limits(volume)
@@ -90,7 +120,7 @@ impl Pool {
         self.device.check()
     }
 
-    fn parts(&mut self, now: Instant) -> (&mut dyn BlockDevice, Cx<'_>) {
-        (self.device.as_mut(), Cx { now, log: self.log.as_mut(), ledgers: &mut self.ledgers })
+    fn parts(&mut self, now: Instant) -> (&mut Faulty, Cx<'_>) {
+        (&mut self.device, Cx { now, log: self.log.as_mut(), ledgers: &mut self.ledgers })
     }
 }

@@ -116,6 +116,23 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// The command, when it is a copy.
+    pub fn copy(&self) -> Option<&CopyCommand> {
+        match self {
+            Self::Copy(command) => Some(command),
+            Self::Read(_)
+            | Self::Write(_)
+            | Self::Flush
+            | Self::Discard(_)
+            | Self::WriteZeroes(_)
+            | Self::ZoneMgmt { .. }
+            | Self::ZoneResetAll
+            | Self::ReportZones { .. } => None,
+        }
+    }
+}
+
 /// A change of a zone's condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneAction {

@@ -442,6 +442,7 @@ fn find(row: &Row) -> Result<(u64, String), String> {
         let mut options = Options::draw(seed, stack);
         // No rule here is about time.
         options.timed = false;
+        (options.events.power, options.events.faults) = (0, 0);
         (row.tune)(&mut options);
         let Some(failure) = run(&options, &rig(&row.mistake), false).failure else {
             continue;

@@ -86,6 +86,8 @@ fn seeds_hold_every_invariant() {
         ("aborts", total.aborts),
         ("crashes", total.crashes),
         ("server deaths", total.kills),
+        ("power cuts", total.power_cuts),
+        ("requests struck by faults", total.struck),
         ("volumes removed", total.removals),
         ("looks at the durable image", total.probes),
         ("copies of 65 to 128 segments", total.segments[3]),

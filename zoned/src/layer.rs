@@ -455,6 +455,14 @@ impl Zoned {
         });
     }
 
+    /// Lets the layers below have a change of the pool that is done with here.
+    pub(crate) fn pass(&mut self, cx: &mut Cx<'_>, control: Control, out: &mut Out) {
+        let answers = self.inner.control(cx, control);
+        self.freed = true;
+        self.route(cx, answers, out);
+        self.pump(cx, out);
+    }
+
     /// Tries what waits again, in order, as long as something comes free: each time one of them at least goes on its way.
     fn pump(&mut self, cx: &mut Cx<'_>, out: &mut Out) {
         while std::mem::take(&mut self.freed) {
@@ -545,6 +553,7 @@ impl BlockDevice for Zoned {
                 None
             }
             Control::SetLimits(..) | Control::SetTiming(..) => None,
+            Control::PowerCut(volume, _) => return self.power_cut(cx, *volume, control),
         };
         let answers = self.inner.control(cx, control);
         if let Some(volume) = added {

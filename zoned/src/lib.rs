@@ -7,6 +7,7 @@ mod copies;
 pub mod gc;
 mod layer;
 mod manage;
+mod power;
 mod resources;
 pub mod rules;
 mod table;

@@ -380,6 +380,40 @@ impl Zones {
         }
     }
 
+    /// The power fails: what was being written is not there, no zone is open, and nothing that was begun before ends
+    /// well. `generation`: the next. Gives the zones that changed.
+    pub(crate) fn lose_power(&mut self, generation: u64) -> Vec<u32> {
+        let capacity = self.geometry.capacity;
+        let mut changed = Vec::new();
+        for zone in self.geometry.conventional..self.count() {
+            let state = self.zone_mut(zone);
+            state.generation = Generation { content: generation, write: generation };
+            let written = state.written;
+            let to = match state.condition {
+                ZoneCondition::Empty
+                | ZoneCondition::ImpOpen
+                | ZoneCondition::ExpOpen
+                | ZoneCondition::Closed => {
+                    state.wp = written;
+                    match written {
+                        Sectors::ZERO => ZoneCondition::Empty,
+                        whole if whole == capacity => ZoneCondition::Full,
+                        _ => ZoneCondition::Closed,
+                    }
+                }
+                condition @ (ZoneCondition::NotWp
+                | ZoneCondition::Readonly
+                | ZoneCondition::Full
+                | ZoneCondition::Offline) => condition,
+            };
+            if to != state.condition {
+                self.change(zone, to);
+                changed.push(zone);
+            }
+        }
+        changed
+    }
+
     /// What is to be recorded of a zone since it was recorded last.
     pub(crate) fn record(&mut self, zone: u32) -> Option<ZoneChange> {
         let (volume, capacity) = (self.volume, self.geometry.capacity);

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 
 mod copies;
 mod durable;
+mod power;
 mod rules;
 
 /// Sectors of a zone, and of its capacity.
@@ -212,6 +213,7 @@ impl Disk {
                 Step::Read { from, port: at } => {
                     (0..from.len.0).for_each(|i| port[(at.0 + i) as usize] = self.store[&(from.start.0 + i)])
                 }
+                Step::ReadFlipped { .. } => panic!("no fault was asked for"),
                 Step::ReadZeroes { port: at, len } => port[at.0 as usize..(at.0 + len.0) as usize].fill(0),
                 Step::Write { port: at, to } => (0..to.len.0).for_each(|i| {
                     self.store.insert(to.start.0 + i, port[(at.0 + i) as usize]);

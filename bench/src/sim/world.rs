@@ -279,6 +279,7 @@ impl World {
                         place.copy_from_slice(&store[start..start + len]);
                     });
                 }
+                Step::ReadFlipped { .. } => panic!("an experiment has no faults: {step:?}"),
                 Step::ReadZeroes { port, len } => {
                     self.with_port(plan, *port, blocks(*len), |place, _| place.fill(0));
                 }

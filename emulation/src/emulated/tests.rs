@@ -63,6 +63,7 @@ fn an_emulated_copy_is_inner_reads_and_writes() {
                         Step::ReadZeroes { len, .. } => seen.push(('r', len.0)),
                         Step::Write { to, .. } => seen.push(('w', to.len.0)),
                         Step::Read { .. }
+                        | Step::ReadFlipped { .. }
                         | Step::Move { .. }
                         | Step::Zero { .. }
                         | Step::Trim { .. }

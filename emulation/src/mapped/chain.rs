@@ -267,8 +267,8 @@ impl Mapped {
         }
     }
 
-    /// Answers what waits and touches a volume that is gone.
-    pub(super) fn end_parked_of(&mut self, volume: VolumeId, out: &mut Out) {
+    /// Answers what waits for others and touches a volume.
+    pub(super) fn end_parked_of(&mut self, volume: VolumeId, status: BlkStatus, out: &mut Out) {
         let ended: Vec<_> = self
             .chains
             .iter()
@@ -280,7 +280,7 @@ impl Mapped {
             .collect();
         for (id, ticket) in ended {
             self.parking.unpark(ticket);
-            let next = self.end(id, BlkStatus::NoVolume);
+            let next = self.end(id, status);
             out.push((id, next));
         }
     }
@@ -364,7 +364,8 @@ impl Mapped {
         };
         if durable {
             self.chain(id).state = State::Committing;
-            return self.join_flush(cx, id, out);
+            let volume = self.chains[&id].request.volume;
+            return self.join_flush(cx, id, volume, out);
         }
         let chain = self.chains.remove(&id).expect("the chain lives");
         Next::Done(Completion::ok(chain.total.bytes()))

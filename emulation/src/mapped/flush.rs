@@ -15,8 +15,8 @@ const RETRY: Nanos = Nanos(1_000_000_000);
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
     running: Option<Running>,
-    /// Who shares the next.
-    next: Vec<RequestId>,
+    /// Who shares the next, each with its volume.
+    next: Vec<(RequestId, VolumeId)>,
     /// Volumes removed since the last snapshot.
     removed: Vec<VolumeId>,
     /// The last redo record in the durable image.
@@ -52,7 +52,13 @@ impl Flushes {
     }
 
     pub(super) fn awaited_by(&self, id: RequestId) -> bool {
-        self.next.contains(&id) || self.running.as_ref().is_some_and(|running| running.waiters.contains(&id))
+        self.next.iter().any(|(waiter, _)| *waiter == id)
+            || self.running.as_ref().is_some_and(|running| running.waiters.contains(&id))
+    }
+
+    /// Takes out who shares the next commit and is of this volume.
+    pub(super) fn leave(&mut self, volume: VolumeId) -> Vec<RequestId> {
+        self.next.extract_if(.., |(_, of)| *of == volume).map(|(id, _)| id).collect()
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
@@ -61,17 +67,29 @@ impl Flushes {
 }
 
 impl Mapped {
-    pub(super) fn begin_flush(&mut self, cx: &mut Cx<'_>, id: RequestId, out: &mut Out) -> Next {
+    pub(super) fn begin_flush(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: RequestId,
+        volume: VolumeId,
+        out: &mut Out,
+    ) -> Next {
         if !self.imaged() || (!self.flushes.running() && !self.is_dirty(cx)) {
             return Next::Done(Completion::ok(Bytes(0)));
         }
-        self.join_flush(cx, id, out)
+        self.join_flush(cx, id, volume, out)
     }
 
     /// The request is answered by the first commit whose snapshot is yet to be taken.
-    pub(super) fn join_flush(&mut self, cx: &mut Cx<'_>, id: RequestId, out: &mut Out) -> Next {
+    pub(super) fn join_flush(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: RequestId,
+        volume: VolumeId,
+        out: &mut Out,
+    ) -> Next {
         if self.flushes.running() {
-            self.flushes.next.push(id);
+            self.flushes.next.push((id, volume));
         } else {
             self.start_flush(cx, vec![id], out);
         }
@@ -85,12 +103,11 @@ impl Mapped {
         for volume in self.volumes.iter_mut().filter_map(|slot| slot.volume.as_mut()) {
             let committing = std::mem::take(&mut volume.committing);
             if !durable {
-                for piece in committing.iter() {
-                    volume.dirty.insert(piece.range, (), &mut |_| {});
-                }
+                volume.unsaved(&committing, &mut self.links);
             }
         }
         if durable {
+            self.links.forget();
             self.flushes.sequence = running.sequence;
             self.flushes.retry_at = None;
             cx.log.committed(running.sequence);
@@ -109,7 +126,7 @@ impl Mapped {
             };
             out.push((id, next));
         }
-        let next = std::mem::take(&mut self.flushes.next);
+        let next: Vec<_> = std::mem::take(&mut self.flushes.next).into_iter().map(|(id, _)| id).collect();
         if !next.is_empty() {
             self.start_flush(cx, next, out);
         }
@@ -157,6 +174,7 @@ impl Mapped {
 
     fn start_flush(&mut self, cx: &mut Cx<'_>, waiters: Vec<RequestId>, out: &mut Out) {
         self.space.snapshot();
+        self.links.snapshot();
         let mut changes = Vec::new();
         for (index, slot) in self.volumes.iter_mut().enumerate() {
             let Some(volume) = slot.volume.as_mut() else {

@@ -237,6 +237,7 @@ impl Mapped {
     /// Switches the map to what the plan made.
     pub(super) fn commit_change(&mut self, cx: &mut Cx<'_>, change: Change) {
         let imaged = self.imaged();
+        let link = if change.remapped.is_zero() { 0 } else { self.links.next() };
         let mut replaced = Pins::new();
         for put in change.puts {
             let len = count(&put.logical);
@@ -250,15 +251,15 @@ impl Mapped {
             };
             let volume =
                 self.volumes[change.volume.index()].volume.as_mut().expect("the epoch is that of begin");
+            if imaged {
+                volume.soil(put.logical.clone(), link, &mut self.links);
+            }
             let mut take = |old: crate::range_map::Piece<Physical>| {
                 replaced.push(old.value.0..old.value.0 + count(&old.range));
             };
             match physical {
                 Some(first) => volume.map.insert(put.logical.clone(), Physical(first), &mut take),
                 None => volume.map.remove(put.logical.clone(), &mut take),
-            }
-            if imaged {
-                volume.dirty.insert(put.logical.clone(), (), &mut |_| {});
             }
             cx.log.append(&MapChange { volume: change.volume, logical: put.logical, physical });
         }

@@ -130,9 +130,12 @@ impl Mapped {
 
     fn replay(&mut self, record: &MapChange, names: &mut RangeMap<u32>) -> Result<(), ImageError> {
         let mut replaced = Pins::new();
+        // A link may have more than one record: what was one is not known any more.
+        let mut links = Links::default();
         let Some(volume) = self.changed_volume(record)? else {
             return Ok(());
         };
+        volume.soil(record.logical.clone(), 0, &mut links);
         let mut take = |old: crate::range_map::Piece<Physical>| {
             replaced.push(old.value.0..old.value.0 + count(&old.range));
         };
@@ -140,7 +143,6 @@ impl Mapped {
             Some(first) => volume.map.insert(record.logical.clone(), Physical(first), &mut take),
             None => volume.map.remove(record.logical.clone(), &mut take),
         }
-        volume.dirty.insert(record.logical.clone(), (), &mut |_| {});
         if let Some(first) = record.physical {
             names.update(first..first + count(&record.logical), &mut |_, n| Some(n.unwrap_or(0) + 1));
         }

@@ -127,6 +127,33 @@ impl Space {
         });
     }
 
+    /// A map names these blocks again, which the last snapshot names: they have other references, are read by a plan, or
+    /// are held back.
+    pub(super) fn revive(&mut self, range: Blocks) {
+        let held: Runs = self.held.overlapping(range.clone()).map(|piece| piece.range).collect();
+        for run in &held {
+            self.held.remove(run.clone(), &mut |_| {});
+            self.to_trim.remove(run.clone(), &mut |_| {});
+            self.mapped += count(run);
+        }
+        let mut at = range.start;
+        for run in held.into_iter().chain(std::iter::once(range.end..range.end)) {
+            if at < run.start {
+                let (mapped, lingering) = (&mut self.mapped, &mut self.lingering);
+                self.shares.update(at..run.start, &mut |part, references| match references {
+                    None => Some(2),
+                    Some(0) => {
+                        *mapped += count(&part);
+                        *lingering -= count(&part);
+                        None
+                    }
+                    Some(n) => Some(n + 1),
+                });
+            }
+            at = run.end;
+        }
+    }
+
     /// One reference less. Blocks that have none left become free as soon as nothing else names them; `give_back`:
     /// their contents then go back to the store.
     pub(super) fn release(&mut self, range: Blocks, give_back: bool) {

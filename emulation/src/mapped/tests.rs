@@ -75,6 +75,7 @@ impl Disk {
                         port[(at.0 + i) as usize] = self.store[&(from.start.0 + i)];
                     }
                 }
+                Step::ReadFlipped { .. } => panic!("no fault was asked for"),
                 Step::ReadZeroes { port: at, len } => port[at.0 as usize..(at.0 + len.0) as usize].fill(0),
                 Step::Write { port: at, to } => {
                     for i in 0..to.len.0 {

@@ -196,7 +196,10 @@ impl Model {
             Step::Move { from, to, .. } => self.copy(start, *from, *to),
             Step::Zero { at, unmap: false } => (self.write(start, *at), at.len.bytes()),
             Step::Sync => (self.sync(start), Bytes(0)),
-            Step::ReadZeroes { len, .. } => (start, len.bytes()),
+            Step::ReadFlipped { from: Some(from), len, .. } => {
+                (self.read(start, StoreRange { start: *from, len: *len }), len.bytes())
+            }
+            Step::ReadFlipped { from: None, len, .. } | Step::ReadZeroes { len, .. } => (start, len.bytes()),
             // The map of a drive, not its cells.
             Step::Zero { unmap: true, .. } | Step::Trim { .. } | Step::Commit(_) => (start, Bytes(0)),
         }
@@ -253,7 +256,7 @@ fn line(free: &mut Instant, start: Instant, rate: Rate, bytes: Bytes) -> Instant
 fn door_bytes(step: &Step) -> (Bytes, Bytes) {
     match step {
         Step::Read { from, .. } => (Bytes(0), from.len.bytes()),
-        Step::ReadZeroes { len, .. } => (Bytes(0), len.bytes()),
+        Step::ReadFlipped { len, .. } | Step::ReadZeroes { len, .. } => (Bytes(0), len.bytes()),
         Step::Write { to, .. } => (to.len.bytes(), Bytes(0)),
         Step::Move { .. } | Step::Zero { .. } | Step::Trim { .. } | Step::Sync | Step::Commit(_) => {
             (Bytes(0), Bytes(0))

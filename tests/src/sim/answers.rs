@@ -9,6 +9,9 @@ impl World<'_> {
     pub(super) fn complete(&mut self, id: RequestId, completion: &Completion) -> Result<(), String> {
         let live = self.live.remove(&id).expect("the caller looked it up");
         self.report.answered(completion.status);
+        if live.struck && !live.refusal.is_empty() {
+            return Ok(());
+        }
         check_shape(&live, completion)
             .map_err(|error| format!("request {}: {error}: {completion:?}; {:?}", id.0, live.refusal))?;
         if !live.refusal.is_empty() {

@@ -64,6 +64,8 @@ impl World<'_> {
 
     /// Goes on, without faults, until nothing is under way.
     pub(super) fn drain(&mut self) -> Result<(), String> {
+        self.remove_faults()?;
+        self.frozen = false;
         let mut idle = 0;
         for _ in 0..EVENTS_MAX {
             self.tick();

@@ -114,23 +114,24 @@ impl World<'_> {
 
     /// What every volume holds, read through the device. Nothing else may be under way.
     pub(super) fn contents(&mut self) -> Result<Vec<(VolumeId, Vec<u64>)>, String> {
-        let volumes: Vec<_> =
-            self.volumes.iter().map(|(&id, limits)| (id, limits.capacity.0, limits.max_io.0)).collect();
-        let mut contents = Vec::new();
-        for (id, capacity, most) in volumes {
-            let mut values = Vec::new();
-            while (values.len() as u64) < capacity {
-                let start = values.len() as u64;
-                let range = SectorRange { start: Sector(start), len: Sectors(most.min(capacity - start)) };
-                match self.zones.readable(id, range) {
-                    Ok(range) => values.extend(self.read_now(id, range)?),
-                    Err(range) => values.extend(self.peek(id, range)),
-                }
+        let ids: Vec<_> = self.volumes.keys().copied().collect();
+        ids.into_iter().map(|id| Ok((id, self.contents_of(id)?))).collect()
+    }
+
+    /// What a volume holds, read through the device.
+    pub(super) fn contents_of(&mut self, id: VolumeId) -> Result<Vec<u64>, String> {
+        let (capacity, most) = (self.volumes[&id].capacity.0, self.volumes[&id].max_io.0);
+        let mut values = Vec::new();
+        while (values.len() as u64) < capacity {
+            let start = values.len() as u64;
+            let range = SectorRange { start: Sector(start), len: Sectors(most.min(capacity - start)) };
+            match self.zones.readable(id, range) {
+                Ok(range) => values.extend(self.read_now(id, range)?),
+                Err(range) => values.extend(self.peek(id, range)),
             }
-            self.check_above(id, &values)?;
-            contents.push((id, values));
         }
-        Ok(contents)
+        self.check_above(id, &values)?;
+        Ok(values)
     }
 
     /// What sectors hold that cannot be read.
@@ -196,7 +197,7 @@ impl World<'_> {
         }
     }
 
-    fn trace_contents(&mut self, contents: &[(VolumeId, Vec<u64>)]) {
+    pub(super) fn trace_contents(&mut self, contents: &[(VolumeId, Vec<u64>)]) {
         for (_, values) in contents {
             self.trace.number(values.iter().fold(0, |sum, value| super::prng::mix(sum ^ value)));
         }

@@ -10,6 +10,7 @@ pub mod changes;
 mod closing;
 mod copies;
 mod crash;
+mod faults;
 pub mod log;
 pub mod names;
 pub mod options;

@@ -156,6 +156,9 @@ impl Names {
         for step in &plan.steps {
             match step {
                 Step::Read { from, .. } => self.source(*from, &mut claim.blocks)?,
+                Step::ReadFlipped { from: Some(start), len, .. } => {
+                    self.source(StoreRange { start: *start, len: *len }, &mut claim.blocks)?;
+                }
                 Step::Write { to, .. } => written.extend(self.blocks_of(*to)),
                 Step::Zero { at, .. } | Step::Trim { at } => written.extend(self.blocks_of(*at)),
                 Step::Move { from, to, .. } => {
@@ -163,7 +166,7 @@ impl Names {
                     written.extend(self.blocks_of(StoreRange { start: *to, len: from.len }));
                 }
                 Step::Commit(commit) => self.committing(commit, &mut claim)?,
-                Step::ReadZeroes { .. } | Step::Sync => {}
+                Step::ReadFlipped { from: None, .. } | Step::ReadZeroes { .. } | Step::Sync => {}
             }
         }
         written.sort_unstable();

@@ -1,6 +1,7 @@
 //! What is drawn once for a whole run: the shape of the pool, the mix of operations, what goes wrong how often.
 
 use super::prng::{Prng, Ratio};
+use emulation::fault::FaultAction;
 use emulation::mapped::{Cache, MappedConfig};
 use emulation::zone::ZoneGeometry;
 use emulation::{Bytes, CopyMode, Limits, Sectors};
@@ -79,6 +80,10 @@ pub struct Events {
     pub fail_zone: u64,
     /// All zones are looked at.
     pub report: u64,
+    /// The power of a volume fails.
+    pub power: u64,
+    /// A rule of faults is added or removed.
+    pub faults: u64,
 }
 
 /// How much of a plan's work one event does.
@@ -167,6 +172,19 @@ pub struct Options {
     pub timed: bool,
     /// All zones are looked at after each event.
     pub watch: bool,
+    /// The host crashes when this sync or commit, counted from 1, begins.
+    pub freeze: Option<Freeze>,
+    /// Strikes a part of all requests of every volume.
+    pub lie: Option<FaultAction>,
+}
+
+/// A step at which the storage answers no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freeze {
+    /// A data sync.
+    Sync(u64),
+    /// A metadata commit.
+    Commit(u64),
 }
 
 impl Options {
@@ -227,7 +245,12 @@ impl Options {
             blind: false,
             timed: prng.one_in(3),
             watch: false,
+            freeze: None,
+            lie: None,
         };
+        // From a sequence of their own, so that the other draws of a seed stay what they were.
+        let mut prng = Prng::new(super::prng::mix(seed ^ 0xfa17));
+        [options.events.power, options.events.faults] = prng.swarm([1, 3]);
         options.narrow_to_stack();
         options
     }
@@ -243,6 +266,8 @@ impl Options {
             self.physical = self.cap + (2048 / self.map_block) * 2;
             // Actions on zones that wait for room in the log, and copies made of inner requests, have tests of their own.
             (self.log_records, self.timed, self.modes[2]) = (None, false, 0);
+            // The model of zones knows crashes of the whole host only.
+            (self.events.power, self.events.faults) = (0, 0);
             self.ops = Operations { discard: self.ops.discard.min(1), zone: 12, ..self.ops };
             (self.events.report, self.events.fail_zone) = (20, u64::from(self.seed.is_multiple_of(3)));
         }
@@ -376,5 +401,7 @@ fn draw_events(prng: &mut Prng) -> Events {
         probe: 2,
         fail_zone: 0,
         report: 0,
+        power: 0,
+        faults: 0,
     }
 }

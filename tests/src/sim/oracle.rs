@@ -64,7 +64,7 @@ struct Volume {
 struct Live {
     request: Request,
     begun: u64,
-    /// Its volume is gone: nothing is expected of it.
+    /// Its volume is gone or lost its power: nothing is expected of it.
     orphan: bool,
     /// Destination ranges of a copy that overlap another range of it: old data is as good there.
     overlapped: Vec<SectorRange>,
@@ -112,6 +112,19 @@ impl Oracle {
     /// The server died, and this is what the volumes certainly hold. What was there before may come back after a crash:
     /// nothing became durable by that.
     pub fn revive(&mut self, contents: &[(VolumeId, Vec<u64>)]) {
+        self.hold(contents);
+        self.forget_requests();
+    }
+
+    /// The power of a volume failed, and this is what it holds: what was under way on it changes nothing any more. As
+    /// with [`Oracle::revive`] nothing became durable by that.
+    pub fn power_cut(&mut self, id: VolumeId, values: Vec<u64>) {
+        self.orphan(id);
+        self.hold(&[(id, values)]);
+    }
+
+    /// The volumes certainly hold this; what they held before may come back after a crash.
+    fn hold(&mut self, contents: &[(VolumeId, Vec<u64>)]) {
         self.clock += 1;
         let now = self.clock;
         let mut over = Vec::new();
@@ -139,11 +152,16 @@ impl Oracle {
                 cell.past.push(Past { value: old, done, until: now });
             }
         }
-        self.forget_requests();
     }
 
-    /// A volume is gone: its live requests may be answered anyhow. Copies from it have read what they read.
+    /// A volume is gone: its live requests may be answered anyhow.
     pub fn remove_volume(&mut self, id: VolumeId) {
+        self.orphan(id);
+        self.volumes[id.index()] = None;
+    }
+
+    /// Nothing is expected of the live requests of a volume. Copies from it have read what they read.
+    fn orphan(&mut self, id: VolumeId) {
         let places: Vec<Place> = self
             .live
             .values()
@@ -165,7 +183,6 @@ impl Oracle {
         for live in self.live.values_mut().filter(|live| live.request.volume == id) {
             live.orphan = true;
         }
-        self.volumes[id.index()] = None;
     }
 
     /// Forgets the requests under way: they will not be answered.

@@ -1,7 +1,7 @@
 //! The executor: plans arrive, their steps are done piece by piece in any order among plans, and they go back.
 
 use super::names::Claim;
-use super::options::Grain;
+use super::options::{Freeze, Grain};
 use super::store::{Store, Sync};
 use super::world::{Running, World};
 use emulation::{
@@ -75,14 +75,25 @@ impl World<'_> {
         match step {
             Step::Sync => {
                 if from == 0 {
+                    self.begun.0 += 1;
+                    self.frozen |= self.options.freeze == Some(Freeze::Sync(self.begun.0));
                     running.sync = self.store.sync_begins();
                 }
                 if to == len {
                     self.store.sync_done(std::mem::take(&mut running.sync));
                 }
             }
+            // What is about to be durable may be so already: the crash decides.
+            Step::Commit(_)
+                if self.options.freeze == Some(Freeze::Commit(self.begun.1 + 1)) && !self.frozen =>
+            {
+                self.begun.1 += 1;
+                self.frozen = true;
+                return Ok(());
+            }
             Step::Commit(commit) => match &mut self.names {
                 Some(names) => {
+                    self.begun.1 += u64::from(!self.frozen);
                     names.commit(commit, &running.claim, &self.store)?;
                     self.zones.commit(id, commit);
                 }
@@ -189,7 +200,11 @@ fn written(step: &Step, from: u64, to: u64) -> Option<StoreRange> {
         Step::Write { to, .. } => to.start,
         Step::Move { to, .. } => *to,
         Step::Zero { at, .. } | Step::Trim { at } => at.start,
-        Step::Read { .. } | Step::ReadZeroes { .. } | Step::Sync | Step::Commit(_) => return None,
+        Step::Read { .. }
+        | Step::ReadFlipped { .. }
+        | Step::ReadZeroes { .. }
+        | Step::Sync
+        | Step::Commit(_) => return None,
     };
     let len = Sectors(to - from);
     Some(StoreRange { start: start + Sectors(from), len })

@@ -100,6 +100,12 @@ pub struct Report {
     pub crashes: u64,
     /// Server deaths.
     pub kills: u64,
+    /// Power cuts of a volume.
+    pub power_cuts: u64,
+    /// Requests struck by rules of faults.
+    pub struck: u64,
+    /// Syncs and commits that began.
+    pub syncs: (u64, u64),
     /// Pauses in which everything was read.
     pub calms: u64,
     /// Looks at the durable image.
@@ -152,6 +158,10 @@ impl Report {
             (&mut self.removals, other.removals),
             (&mut self.crashes, other.crashes),
             (&mut self.kills, other.kills),
+            (&mut self.power_cuts, other.power_cuts),
+            (&mut self.struck, other.struck),
+            (&mut self.syncs.0, other.syncs.0),
+            (&mut self.syncs.1, other.syncs.1),
             (&mut self.calms, other.calms),
             (&mut self.probes, other.probes),
         ] {
@@ -212,7 +222,8 @@ pub fn run(options: &Options, rig: &Rig, readable: bool) -> Outcome {
         Ok(result) => result.err(),
         Err(_) => Some(panic.unwrap_or_else(|| "a panic without a message".into())),
     };
-    let World { trace, report, .. } = world;
+    let World { trace, mut report, begun, .. } = world;
+    report.syncs = begun;
     Outcome { hash: trace.hash(), report, failure, lines: trace.into_lines() }
 }
 

@@ -13,6 +13,9 @@ pub const TRIMMED: u64 = u64::MAX - 1;
 /// A sector of a buffer that nobody filled.
 pub const UNREAD: u64 = u64::MAX - 2;
 
+/// What a wrong bit makes of the value of a sector.
+pub const FLIPPED: u64 = 1 << 62;
+
 /// The buffers of a request.
 #[derive(Debug)]
 pub struct Buffers {
@@ -105,7 +108,7 @@ impl Store {
     pub fn len_of(step: &Step) -> u64 {
         match step {
             Step::Read { from, .. } | Step::Move { from, .. } => from.len.0,
-            Step::ReadZeroes { len, .. } => len.0,
+            Step::ReadFlipped { len, .. } | Step::ReadZeroes { len, .. } => len.0,
             Step::Write { to, .. } => to.len.0,
             Step::Zero { at, .. } | Step::Trim { at } => at.len.0,
             // Begun, and done.
@@ -128,6 +131,17 @@ impl Store {
                 let buffers = buffers?;
                 for at in from..to {
                     buffers.put(port, offset.0 + at, self.live[self.index(place, at)?])?;
+                }
+            }
+            Step::ReadFlipped { from: start, len, port: offset, bit } => {
+                let buffers = buffers?;
+                for at in from..to {
+                    let value = match start {
+                        Some(start) => self.live[self.index(&StoreRange { start: *start, len: *len }, at)?],
+                        None => ZEROES,
+                    };
+                    let wrong = u64::from(*bit) / 4096 == at;
+                    buffers.put(port, offset.0 + at, if wrong { value ^ FLIPPED } else { value })?;
                 }
             }
             Step::ReadZeroes { port: offset, .. } => {

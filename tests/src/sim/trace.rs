@@ -90,6 +90,7 @@ impl Trace {
         for step in &plan.steps {
             let (a, b, c) = match step {
                 Step::Read { from, port } => (from.start.0, from.len.0, port.0),
+                Step::ReadFlipped { port, len, bit, .. } => (u64::from(*bit), port.0, len.0),
                 Step::ReadZeroes { port, len } => (1, port.0, len.0),
                 Step::Write { port, to } => (to.start.0, to.len.0, port.0 + 2),
                 Step::Move { from, to, .. } => (from.start.0, from.len.0, to.0 + 3),
@@ -145,6 +146,9 @@ fn describe_completion(completion: &Completion) -> String {
 fn describe_plan(plan: &Plan) -> String {
     let steps = plan.steps.iter().map(|step| match step {
         Step::Read { from, port } => format!("read p{}+{} to {}", from.start.0, from.len.0, port.0),
+        Step::ReadFlipped { from, len, port, bit } => {
+            format!("read {from:?}+{} to {} with bit {bit} wrong", len.0, port.0)
+        }
         Step::ReadZeroes { port, len } => format!("zeroes to {}+{}", port.0, len.0),
         Step::Write { port, to } => format!("write {} to p{}+{}", port.0, to.start.0, to.len.0),
         Step::Move { from, to, reason } => {

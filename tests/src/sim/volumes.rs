@@ -2,6 +2,7 @@
 
 use super::workload::targets;
 use super::world::{Live, Tally, World};
+use emulation::fault::{FaultPick, FaultRule};
 use emulation::timing::profile::PROFILES;
 use emulation::timing::{Latency, Timing};
 use emulation::{Control, Limits, Nanos, VolumeId};
@@ -50,6 +51,10 @@ impl World<'_> {
             self.tallies.remove(&id);
         }
         self.call(|pool, now| pool.control(now, Control::AddVolume(id, limits)))?;
+        if let Some(action) = self.options.lie {
+            let rule = FaultRule { pick: FaultPick::Ratio(1, 4), ..FaultRule::new("lie", action) };
+            self.pool.add_fault(id, rule).map_err(|error| format!("the lie: {error}"))?;
+        }
         if !self.options.timed {
             return Ok(());
         }

@@ -42,6 +42,8 @@ pub(super) struct Live {
     pub(super) alone: bool,
     /// When it began, it changed only blocks that are mapped and unshared.
     pub(super) unshared: bool,
+    /// A rule of faults struck it.
+    pub(super) struck: bool,
 }
 
 /// A plan that was handed out.
@@ -107,6 +109,10 @@ pub(super) struct World<'a> {
     pub(super) failed_commits: Vec<(u64, BlkStatus)>,
     /// The last commit failed.
     pub(super) commits_fail: bool,
+    /// Syncs and commits that began.
+    pub(super) begun: (u64, u64),
+    /// The storage answers no more.
+    pub(super) frozen: bool,
     pub(super) trace: Trace,
     pub(super) report: Report,
 }
@@ -141,6 +147,8 @@ impl<'a> World<'a> {
             wake_at: None,
             failed_commits: Vec::new(),
             commits_fail: false,
+            begun: (0, 0),
+            frozen: false,
             trace: Trace::new(readable),
             report: Report::default(),
         };
@@ -175,6 +183,9 @@ impl<'a> World<'a> {
         if self.oracle.is_crowded() {
             return self.calm();
         }
+        if std::mem::take(&mut self.frozen) {
+            return self.crash();
+        }
         if self.prng.one_in(32) {
             self.make_writable()?;
         }
@@ -202,6 +213,8 @@ impl<'a> World<'a> {
             when(self.options.held_max.is_some(), events.probe),
             when(!self.zones.volumes.is_empty(), events.fail_zone),
             when(!self.zones.volumes.is_empty(), events.report),
+            when(self.names.is_some(), events.power),
+            events.faults,
         ];
         match self.prng.weighted(&weights) {
             Some(0) => self.start(),
@@ -215,6 +228,8 @@ impl<'a> World<'a> {
             Some(9) => self.probe(),
             Some(10) => self.fail_zone(),
             Some(11) => self.check_zones(),
+            Some(12) => self.power_cut(),
+            Some(13) => self.change_faults(),
             _ => self.wake().map(|_| ()),
         }
     }
@@ -227,9 +242,11 @@ impl<'a> World<'a> {
         self.zones.call = self.zones.clock;
         let full = self.log.fill() == Fill::Full;
         let out = call(&mut self.pool, self.now);
+        let cuts = self.struck();
         self.records()?;
         let full = full && self.log.fill() == Fill::Full;
         self.take(out, full)?;
+        cuts.into_iter().try_for_each(|id| self.after_power_cut(id))?;
         if self.resets() { self.check_zones() } else { Ok(()) }
     }
 
@@ -286,6 +303,7 @@ impl<'a> World<'a> {
             begun: self.event,
             alone: !waits && !mine.iter().any(|a| self.targets.iter().any(|(_, b)| a.near(b))),
             unshared: !refused && self.is_unshared(request),
+            struck: false,
             refusal,
         };
         if let_in {
@@ -305,7 +323,7 @@ impl<'a> World<'a> {
         (self.rig.alter)(&mut altered);
         self.call(|pool, now| pool.begin(now, altered))?;
         match self.live.get(&id) {
-            Some(live) if !live.refusal.is_empty() => {
+            Some(live) if !live.refusal.is_empty() && !live.struck => {
                 Err(format!("request {} had to be refused at once", id.0))
             }
             Some(live) if !live.parked && !self.plans.iter().any(|running| running.plan.request == id) => {
@@ -362,7 +380,8 @@ impl<'a> World<'a> {
             live.parked = matches!(next, Next::Wait);
             match next {
                 Next::Wait => self.report.parked += 1,
-                Next::Run(_) if !live.refusal.is_empty() => {
+                // One that is to be late is given a plan to wait with.
+                Next::Run(plan) if !live.refusal.is_empty() && !(live.struck && plan.is_empty()) => {
                     return Err(format!("request {} had to be refused: {:?}", id.0, live.refusal));
                 }
                 Next::Done(completion) => self.complete(id, &completion)?,
@@ -397,7 +416,9 @@ impl<'a> World<'a> {
         };
         self.report.aborts += u64::from(known);
         self.call(|pool, now| pool.abort(now, id))?;
-        if parked && self.live.contains_key(&id) {
+        // One that was to be late is given a plan to wait with.
+        let late = self.plans.iter().any(|running| running.plan.request == id);
+        if parked && self.live.contains_key(&id) && !late {
             return Err(format!("request {} waits, was aborted and is not answered", id.0));
         }
         Ok(())

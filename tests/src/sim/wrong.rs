@@ -377,7 +377,10 @@ impl BlockDevice for WrongDevice {
                     limits.copy_mode = CopyMode::Remap;
                 }
             }
-            Control::RemoveVolume(_) | Control::SetTiming(..) | Control::FailZone(..) => {}
+            Control::RemoveVolume(_)
+            | Control::SetTiming(..)
+            | Control::FailZone(..)
+            | Control::PowerCut(..) => {}
         }
         let removal = matches!(control, Control::RemoveVolume(_));
         let mut answers = self.inner.control(cx, control);

@@ -1,5 +1,6 @@
 //! A plan over a file, one operation of the ring after the other.
 
+use super::inline::flip;
 use super::port::Port;
 use super::ring::FileOp;
 use crate::store::{Buffer, FileStore};
@@ -170,6 +171,15 @@ impl Job {
                     let (position, len) = (store.position(from.start), from.len.bytes().0 as usize);
                     return Ok(self.transfer(Transfer::new(false, position, len), buffers.get(len)));
                 }
+                Step::ReadFlipped { from: Some(from), len, .. } => {
+                    let (position, len) = (store.position(*from), len.bytes().0 as usize);
+                    return Ok(self.transfer(Transfer::new(false, position, len), buffers.get(len)));
+                }
+                Step::ReadFlipped { from: None, len, port: offset, bit } => {
+                    let mut bytes = vec![0; len.bytes().0 as usize];
+                    flip(&mut bytes, *bit);
+                    port.put(*offset, &bytes)?;
+                }
                 Step::ReadZeroes { port: offset, len } => port.put_zeroes(*offset, len.bytes())?,
                 Step::Write { port: offset, to } => {
                     let (position, len) = (store.position(to.start), to.len.bytes().0 as usize);
@@ -217,7 +227,7 @@ impl Job {
         &mut self,
         mut transfer: Transfer,
         result: i32,
-        buffer: Buffer,
+        mut buffer: Buffer,
         store: &FileStore,
         buffers: &mut Buffers,
         port: &mut Port<'_>,
@@ -234,6 +244,11 @@ impl Job {
         }
         let total = match &self.plan.steps[self.step] {
             Step::Read { port: offset, .. } => {
+                port.put(*offset, &buffer.bytes()[..transfer.len])?;
+                transfer.len as u64
+            }
+            Step::ReadFlipped { port: offset, bit, .. } => {
+                flip(buffer.bytes_mut(), *bit);
                 port.put(*offset, &buffer.bytes()[..transfer.len])?;
                 transfer.len as u64
             }

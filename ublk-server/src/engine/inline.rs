@@ -10,6 +10,14 @@ use std::io;
 pub(crate) fn run_ram(ram: &RamStore, plan: &Plan, mut port: Port<'_>) -> IoResult {
     run(plan, |step| match step {
         Step::Read { from, port: offset } => read(ram, *from, &mut port, *offset),
+        Step::ReadFlipped { from, len, port: offset, bit } => {
+            let mut bytes = vec![0; len.bytes().0 as usize];
+            if let Some(start) = *from {
+                ram.read(StoreRange { start, len: *len }, &mut bytes);
+            }
+            flip(&mut bytes, *bit);
+            port.put(*offset, &bytes)
+        }
         Step::ReadZeroes { port: offset, len } => port.put_zeroes(*offset, len.bytes()),
         Step::Write { port: offset, to } => write(ram, &port, *offset, *to),
         Step::Move { from, to, reason: _ } => ram.copy(*from, *to),
@@ -25,6 +33,11 @@ pub(crate) fn run_ram(ram: &RamStore, plan: &Plan, mut port: Port<'_>) -> IoResu
 pub(crate) fn run_null(plan: &Plan, mut port: Port<'_>) -> IoResult {
     run(plan, |step| match step {
         Step::Read { from, port: offset } => null_read(&mut port, *offset, from.len.bytes()),
+        Step::ReadFlipped { len, port: offset, bit, .. } => {
+            let mut bytes = vec![0; len.bytes().0 as usize];
+            flip(&mut bytes, *bit);
+            port.put(*offset, &bytes)
+        }
         Step::ReadZeroes { port: offset, len } => null_read(&mut port, *offset, len.bytes()),
         Step::Write { .. }
         | Step::Move { .. }
@@ -42,6 +55,11 @@ fn run(plan: &Plan, mut step: impl FnMut(&Step) -> Result<(), Errno>) -> IoResul
         }
     }
     IoResult::done(plan)
+}
+
+/// Makes one bit wrong.
+pub(super) fn flip(bytes: &mut [u8], bit: u32) {
+    bytes[bit as usize / 8] ^= 1 << (bit % 8);
 }
 
 fn read(ram: &RamStore, from: StoreRange, port: &mut Port<'_>, offset: Sectors) -> Result<(), Errno> {

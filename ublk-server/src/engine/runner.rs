@@ -317,7 +317,7 @@ fn ends_with_commit(plan: &Plan) -> bool {
 fn bounce_len(plan: &Plan) -> usize {
     let end = |step: &Step| match step {
         Step::Read { from, port } => (*port + from.len).bytes().0,
-        Step::ReadZeroes { port, len } => (*port + *len).bytes().0,
+        Step::ReadFlipped { port, len, .. } | Step::ReadZeroes { port, len } => (*port + *len).bytes().0,
         Step::Write { port, to } => (*port + to.len).bytes().0,
         Step::Move { .. } | Step::Zero { .. } | Step::Trim { .. } | Step::Sync | Step::Commit(_) => 0,
     };

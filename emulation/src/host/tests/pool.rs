@@ -108,6 +108,7 @@ impl PoolDisks {
                         self.buffers.insert((id, start + at), self.store[&(from.start.0 + at)]);
                     }
                 }
+                Step::ReadFlipped { .. } => panic!("no fault was asked for"),
                 Step::ReadZeroes { port, len } => {
                     let (id, start) = place(*port);
                     self.buffers.extend((0..len.0).map(|at| ((id, start + at), 0)));
