@@ -1,13 +1,14 @@
 //! The command line: one definition for parsing, help, manual pages and completions.
 
 use crate::coherence;
+use crate::control::fault_rules::parse_keep;
 use crate::options::AddOptions;
 use crate::replay::{Format, FormatOptions};
 use crate::server;
 use crate::timing::{MediaConfig, parse_media};
 use crate::units::parse_size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use emulation::{Bytes, Nanos};
+use emulation::{Bytes, Keep, Nanos};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -65,6 +66,18 @@ pub enum Command {
     Set(SetArgs),
     /// Show the ledger of a disk: what moved where
     Stats(StatsArgs),
+    /// Make requests of a disk fail, hang, stop half-way, or lie
+    Fault {
+        /// What to do.
+        #[command(subcommand)]
+        action: FaultCommand,
+    },
+    /// Cut the power of a disk: what no flush has made durable is lost, as far as it may be
+    ///
+    /// Requests that are under way fail. Each map block holds what was flushed last or what was written last; what a host
+    /// has cached is dropped. Of a disk whose server is dead, the state is changed that `ublk recover` or the next `ublk
+    /// add` finds.
+    PowerCut(PowerCutArgs),
     /// Show or change the zones of a zoned disk
     Zone {
         /// What to do.
@@ -585,6 +598,96 @@ pub struct ZoneConditionArgs {
     /// What becomes of them
     #[arg(value_name = "CONDITION")]
     pub condition: ZoneFailureName,
+}
+
+/// What can be done with faults.
+#[derive(Subcommand, Debug)]
+pub enum FaultCommand {
+    /// Add a rule and print its name
+    ///
+    /// Of several rules that would strike a request the first does.
+    #[command(after_help = FAULT_HELP)]
+    Add(FaultAddArgs),
+    /// Show the rules and what they struck
+    List(FaultListArgs),
+    /// Remove a rule, or all: what hangs by it ends with a timeout, what it corrupted is as it was
+    Del(FaultDelArgs),
+}
+
+const FAULT_HELP: &str = "\
+Keys:
+  op=OP            read, write (appends too), flush, discard, write-zeroes, copy, zone-mgmt, report-zones
+                   [default: any that the action can strike]
+  range=FIRST+LEN  those that touch these bytes [default: all]
+  nth=N            those from the Nth on, counted from 1
+  ratio=A/B        those that chance chooses, A of B
+  count=N          the most that are struck [default: no limit; 1 for power-cut]
+  seed=N           where chance begins [default: 0]
+  name=NAME        [default: faultN]
+  action=ACTION    what they meet:
+    error:STATUS     they fail: MEDIUM, IOERR, NOSPC, TIMEOUT, ...
+    delay:TIME       they are answered no earlier than so long after they began: 80us, 5ms, 2s
+    hang             they are not answered until the rule, the disk or its server ends
+    fail-at:K        copies fail at the segment with index K, from 0, those before it done
+    stop-at:BYTES    they fail when so much of them is done
+    corrupt          one bit reads wrong from now on, until it is written anew or the rule ends
+    torn             fewer blocks than asked for are written, and success is reported
+    misdirect:SECTOR they read or write there instead
+    lost-flush       flushes do nothing and report success, FUA is not heard
+    zone:offline     the zone fails while the middle of the request is under way; also zone:read-only
+    power-cut[:KEEP] the power fails while the middle of the request is under way";
+
+/// The options of `fault add`.
+#[derive(Args, Debug)]
+pub struct FaultAddArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// The rule
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    pub words: Vec<String>,
+    /// Print the rule as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The options of `fault list`.
+#[derive(Args, Debug)]
+pub struct FaultListArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The options of `fault del`.
+#[derive(Args, Debug)]
+pub struct FaultDelArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// The rule [default: all]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// The options of `power-cut`.
+#[derive(Args, Debug)]
+pub struct PowerCutArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub disk: TargetArgs,
+    /// What is kept of what no flush has made durable: nothing, everything, or what chance chooses from a seed
+    #[arg(long, value_name = "none|all|SEED", value_parser = parse_keep, default_value = "none")]
+    pub keep: Keep,
+    /// Although the disk is mounted or held exclusively
+    #[arg(long)]
+    pub force: bool,
+    /// Print what was undone as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[cfg(test)]

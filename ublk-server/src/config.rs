@@ -2,6 +2,7 @@
 //! add a disk carries. Everything here has been validated once, by [`PoolConfig::check`] and
 //! [`DiskConfig::limits`]; the rooms behind the door only assert.
 
+use crate::control::fault_rules::{FaultSpec, SpecError};
 use crate::nvme::wire::fabrics::NQN_MAX;
 use crate::timing::TimingConfig;
 use crate::units::{optional_size, size};
@@ -206,6 +207,9 @@ pub struct DiskConfig {
     /// How long it takes.
     #[serde(skip_serializing_if = "TimingConfig::is_none")]
     pub timing: TimingConfig,
+    /// Rules of faults that it begins with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultSpec>,
 }
 
 /// The zones of a disk: conventional ones first, then sequential ones, all of one size.
@@ -278,6 +282,7 @@ impl Default for DiskConfig {
             nvme: None,
             zones: None,
             timing: TimingConfig::default(),
+            faults: Vec::new(),
         }
     }
 }
@@ -335,6 +340,9 @@ pub enum ConfigError {
     /// A timing that can never work.
     #[error("{0}")]
     Timing(String),
+    /// A rule of faults that cannot be.
+    #[error("fault: {0}")]
+    Fault(#[from] SpecError),
     /// A size that is no multiple of the map block or zero.
     #[error("{0} {1}: must be a multiple of the map block, {2}, and not 0")]
     Blocks(&'static str, Bytes, Bytes),
@@ -408,6 +416,9 @@ impl DiskConfig {
             // A request of the driver has to hold a report of every zone.
             let report = Bytes(zones.report_bytes(capacity).0.next_multiple_of(4096)).whole_sectors();
             limits.max_io = limits.max_io.max(report);
+        }
+        for spec in &self.faults {
+            spec.checked("fault1", &limits)?;
         }
         Ok(limits)
     }

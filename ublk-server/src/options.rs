@@ -5,6 +5,7 @@ use crate::config::{
     CacheMode, ConfigError, CopyModeName, DEFAULT_CACHE_SIZE, DiskConfig, NvmeConfig, PoolConfig, PoolType,
     RecoveryMode, ZoneConfig,
 };
+use crate::control::fault_rules::FaultSpec;
 use crate::store::header::Header;
 use crate::timing::{MediaConfig, TimingConfig, parse_media};
 use crate::units::{optional_size, parse_size};
@@ -221,6 +222,11 @@ pub struct AddOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_recovery: Option<RecoveryMode>,
 
+    /// Rules of faults that the disk begins with: `[[fault]]` in a file.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fault: Vec<FaultSpec>,
+
     #[command(flatten)]
     #[serde(skip)]
     pub(crate) compatible: CompatibleOptions,
@@ -321,6 +327,7 @@ impl AddOptions {
             allow_remote: self.allow_remote.or(other.allow_remote),
             unprivileged: self.unprivileged.or(other.unprivileged),
             user_recovery: self.user_recovery.or(other.user_recovery),
+            fault: if self.fault.is_empty() { other.fault } else { self.fault },
             compatible: self.compatible,
         }
     }
@@ -353,6 +360,7 @@ impl AddOptions {
             nvme: self.nvme()?,
             zones: self.zones()?,
             timing: self.timing(),
+            faults: self.fault.clone(),
         })
     }
 
@@ -541,6 +549,7 @@ impl AddOptions {
             allow_remote: disk.nvme.as_ref().map(|nvme| nvme.allow_remote),
             unprivileged: Some(disk.unprivileged),
             user_recovery: pool.recovery,
+            fault: disk.faults.clone(),
             compatible: CompatibleOptions::default(),
         }
     }

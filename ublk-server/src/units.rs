@@ -1,6 +1,6 @@
 //! Sizes as people write them: `K M G T` are binary; an optional `iB` or `B` behind the letter changes nothing.
 
-use emulation::Bytes;
+use emulation::{Bytes, Nanos};
 
 /// Reads a size: a whole number and an optional suffix (`4096`, `64K`, `1G`, `1GiB`).
 ///
@@ -20,6 +20,23 @@ pub fn parse_size(text: &str) -> Result<Bytes, String> {
     let number: u64 =
         number.parse().map_err(|_| "not a size: a whole number, then K, M, G or T".to_string())?;
     number.checked_mul(1 << shift).map(Bytes).ok_or_else(|| "too large: at most 16777215T".to_string())
+}
+
+/// Reads a duration: a whole number and `us`, `ms` or `s`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_duration(text: &str) -> Result<Nanos, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let nanos = match unit {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(format!("\"{text}\": a duration is a whole number and us, ms or s")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("\"{text}\": a whole number, then us, ms or s"))?;
+    number.checked_mul(nanos).map(Nanos).ok_or_else(|| format!("\"{text}\": too long"))
 }
 
 /// A size as serde reads it: a number of bytes or a text with a suffix. Written as a number.
@@ -132,6 +149,16 @@ mod tests {
             ("1T", 1 << 40),
         ] {
             assert_eq!(parse_size(text), Ok(Bytes(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (text, nanos) in [("0us", 0), ("5ms", 5_000_000), ("80us", 80_000), ("2s", 2_000_000_000)] {
+            assert_eq!(parse_duration(text), Ok(Nanos(nanos)), "{text}");
+        }
+        for text in ["", "5", "ms", "-1s", "1.5s", "1h", "99999999999999999999s", "18446744074s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 

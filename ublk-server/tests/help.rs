@@ -6,7 +6,7 @@ mod common;
 
 use common::{Env, golden};
 
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 30] = [
     "add",
     "recover",
     "del",
@@ -17,6 +17,11 @@ const COMMANDS: [&str; 25] = [
     "copy",
     "set",
     "stats",
+    "fault",
+    "fault add",
+    "fault list",
+    "fault del",
+    "power-cut",
     "zone",
     "zone report",
     "zone open",

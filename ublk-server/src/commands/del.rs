@@ -8,7 +8,11 @@ use crate::control::handle::check_claims;
 use crate::state::{DiskRecord, State};
 use crate::ublk::UblkError;
 use crate::ublk::control::{self, DeviceInfo, OUR_MARK};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
+
+/// How long a server may say nothing at all.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// How long a server that broke the connection may take to be gone.
 const DYING: Duration = Duration::from_secs(3);
@@ -60,16 +64,19 @@ fn delete_ours(state: &State, record: &DiskRecord, force: bool) -> Result<(), Fa
     if record.process.alive() {
         let client = Client::new(&state.socket(&record.pool));
         let path = format!("/v1/disks/{}?force={force}", record.name);
-        let alive = || record.process.alive();
-        match locate::patiently(alive, || client.call::<Empty>("DELETE", &path)) {
-            Ok(Empty {}) => return settle(state, record),
-            Err(ClientError::Api(error)) if error.code == "no-disk" => return settle(state, record),
-            Err(ClientError::Api(error)) => return Err(error.into()),
+        let process = record.process;
+        let alive = move || process.alive();
+        let call = move || locate::patiently(alive, || client.call::<Empty>("DELETE", &path));
+        match ask(&Client::new(&state.socket(&record.pool)), call) {
+            Some(Ok(Empty {})) => return settle(state, record),
+            Some(Err(ClientError::Api(error))) if error.code == "no-disk" => return settle(state, record),
+            Some(Err(ClientError::Api(error))) => return Err(error.into()),
+            None => kill_silent(record)?,
             // It died meanwhile, or does not answer: the driver decides.
-            Err(error) if !record.process.wait_for_end(DYING) && !force => {
+            Some(Err(error)) if !record.process.wait_for_end(DYING) && !force => {
                 return Err(Failure::from(error).hint("--force deletes the device without its server"));
             }
-            Err(_) => {}
+            Some(Err(_)) => {}
         }
     }
     report_death(state, &record.pool);
@@ -86,6 +93,41 @@ fn delete_ours(state: &State, record: &DiskRecord, force: bool) -> Result<(), Fa
         state.remove_pool(&record.pool)?;
     }
     Ok(())
+}
+
+/// Makes a call, for as long as the server answers other calls meanwhile. `None`: it is silent.
+fn ask<T: Send + 'static>(
+    client: &Client,
+    call: impl FnOnce() -> Result<T, ClientError> + Send + 'static,
+) -> Option<Result<T, ClientError>> {
+    let (sender, answer) = mpsc::channel();
+    // The receiver may have given up.
+    std::thread::spawn(move || drop(sender.send(call())));
+    loop {
+        match answer.recv_timeout(SILENCE) {
+            Ok(result) => return Some(result),
+            Err(RecvTimeoutError::Timeout) if client.answers_within(SILENCE) => {}
+            Err(_) => return answer.try_recv().ok(),
+        }
+    }
+}
+
+/// Ends a server that says nothing, so that the driver can have its devices.
+fn kill_silent(record: &DiskRecord) -> Result<(), Failure> {
+    let (pool, pid) = (&record.pool, record.process.pid);
+    eprintln!(
+        "ublk: the server of pool {pool} (pid {pid}) has said nothing for {} s: it is killed",
+        SILENCE.as_secs()
+    );
+    if let Some(pid) = rustix::process::Pid::from_raw(pid).filter(|_| record.process.alive()) {
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+            .map_err(|error| Failure::failed(format!("pid {}: {error}", pid.as_raw_nonzero())))?;
+    }
+    if record.process.wait_for_end(DYING) {
+        return Ok(());
+    }
+    let why = format!("the server of pool {pool} (pid {pid}) does not end although it was killed");
+    Err(Failure::failed(why).hint("dmesg says what it waits for"))
 }
 
 /// Says why a server died, if its log does: the log goes with the pool.

@@ -7,6 +7,7 @@ mod copy_host;
 mod copy_kcopyd;
 mod copy_native;
 mod del;
+mod fault;
 mod features;
 mod image;
 mod info;
@@ -14,6 +15,7 @@ mod list;
 mod locate;
 mod log;
 mod manual;
+mod power_cut;
 mod recover;
 mod replay;
 mod selftest;
@@ -160,6 +162,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Copy(args) => copy::run(&args)?,
         Command::Set(args) => set::run(&args)?,
         Command::Stats(args) => stats::run(&args)?,
+        Command::Fault { action } => fault::run(&action)?,
+        Command::PowerCut(args) => power_cut::run(&args)?,
         Command::Zone { action } => zone::run(&action)?,
         Command::Trace(args) => trace::run(&args)?,
         Command::Top(args) => top::run(&args)?,

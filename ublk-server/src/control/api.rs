@@ -317,6 +317,7 @@ impl From<&Ledger> for Stats {
             ("copied_bytes", ledger.copied().0),
             ("avoided_bytes", ledger.avoided().0),
             ("trimmed_bytes", ledger.trimmed.0),
+            ("undone_bytes", ledger.undone.0),
             ("syncs", ledger.syncs),
             ("commits", ledger.commits),
         ];

@@ -64,6 +64,18 @@ impl Client {
         parse(&self.exchange(method, path, &body)?)
     }
 
+    /// True when the server answers anything within this time.
+    pub fn answers_within(&self, most: Duration) -> bool {
+        let hello = || {
+            let mut stream = UnixStream::connect(&self.socket)?;
+            stream.set_read_timeout(Some(most))?;
+            stream.set_write_timeout(Some(most))?;
+            stream.write_all(b"GET /v1/pool HTTP/1.1\r\nHost: ublk\r\nConnection: close\r\n\r\n")?;
+            stream.read(&mut [0])
+        };
+        hello().is_ok_and(|read| read == 1)
+    }
+
     /// Calls `method path` with a body of bytes and gives the bytes of the answer.
     ///
     /// # Errors

@@ -87,6 +87,7 @@ fn router(server: Arc<Server>) -> Router {
         get(async |State(server): Shared, Path(key): Path<String>| ok(&taps::latency(&server, &key)?));
     let copies =
         get(async |State(server): Shared, Path(key): Path<String>| ok(&handle::copies(&server, &key)?));
+    let faults = get(async |State(server): Shared, Path(key): Path<String>| ok(&server.faults(&key)?));
     Router::new()
         .route("/v1/pool", get(async |State(server): Shared| ok(&handle::pool(&server))))
         .route("/v1/disks", get(async |State(server): Shared| ok(&handle::disks(&server))).post(add))
@@ -98,6 +99,9 @@ fn router(server: Arc<Server>) -> Router {
         .route("/v1/disks/{id}/copies", copies.post(start_copy))
         .route("/v1/disks/{id}/copies/{job}", get(copy).delete(cancel_copy))
         .route("/v1/disks/{id}/data", get(read).put(write).delete(discard))
+        .route("/v1/disks/{id}/faults", faults.post(add_fault).delete(remove_faults))
+        .route("/v1/disks/{id}/faults/{name}", axum::routing::delete(remove_fault))
+        .route("/v1/disks/{id}/power-cut", post(power_cut))
         .route("/v1/disks/{id}/zones", get(report_zones).post(change_zones))
         .route("/v1/debug/panic", post(arm_panic))
         .route("/metrics", get(prometheus))
@@ -198,6 +202,22 @@ async fn discard(
     options: Result<Query<DataQuery>, QueryRejection>,
 ) -> Answer {
     ok(&handle::discard(&server, &key, query(options)?).await?)
+}
+
+async fn add_fault(State(server): Shared, Path(key): Path<String>, body: Body) -> Answer {
+    Ok(json(StatusCode::CREATED, &server.add_fault(&key, &parse(body)?)?))
+}
+
+async fn remove_faults(State(server): Shared, Path(key): Path<String>) -> Answer {
+    ok(&server.remove_faults(&key, None)?)
+}
+
+async fn remove_fault(State(server): Shared, Path((key, name)): Path<(String, String)>) -> Answer {
+    ok(&server.remove_faults(&key, Some(&name))?)
+}
+
+async fn power_cut(State(server): Shared, Path(key): Path<String>, body: Body) -> Answer {
+    ok(&server.power_cut(&key, &parse(body)?).await?)
 }
 
 async fn report_zones(

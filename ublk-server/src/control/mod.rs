@@ -33,6 +33,7 @@
 
 pub mod api;
 pub mod client;
+pub mod fault_rules;
 pub(crate) mod handle;
 pub(crate) mod http;
 pub(crate) mod jobs;

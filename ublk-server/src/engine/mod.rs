@@ -13,6 +13,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, mpsc};
 use std::thread::JoinHandle;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -86,6 +87,7 @@ pub struct Engine {
     next_call: AtomicU64,
     /// What requests took, and what they were.
     pub(crate) taps: Arc<Taps>,
+    power_cuts: Notify,
 }
 
 /// A request that was begun for a door in tokio. Dropping it neither ends nor aborts the request.
@@ -163,6 +165,7 @@ impl Engine {
             next_worker: AtomicUsize::new(0),
             next_call: AtomicU64::new(0),
             taps: Arc::default(),
+            power_cuts: Notify::new(),
         });
         for (owner, mailbox) in engine.workers.clone().into_iter().zip(mailboxes) {
             if let Err(error) = engine.start_worker(owner, mailbox) {
@@ -212,9 +215,20 @@ impl Engine {
 
     /// Changes the pool. The requests that this ends are answered by their threads.
     pub fn control(&self, control: Control) {
-        let out: Out = self.lock().control(self.now(), control);
+        self.apply(|pool, now| (pool.control(now, control), ()));
+    }
+
+    /// Does what gives answers under the pool's lock, and hands them to the threads of their requests.
+    pub fn apply<R>(&self, change: impl FnOnce(&mut Pool, Instant) -> (Out, R)) -> R {
+        let (out, result) = change(&mut self.lock(), self.now());
         out.into_iter().for_each(|(id, next)| self.post(id, next));
         self.send(self.workers[0], Message::Wake);
+        result
+    }
+
+    /// Waits until a rule of faults has cut the power of a volume; [`Pool::take_power_cuts`] says of which.
+    pub async fn power_cut(&self) {
+        self.power_cuts.notified().await;
     }
 
     /// The volume is being taken away: what it began takes no longer than the machine from now on.

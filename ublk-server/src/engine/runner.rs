@@ -166,6 +166,9 @@ impl<D: Door> Runner<D> {
             for id in self.abort.drain(..) {
                 self.answers.extend(pool.abort(now, id));
             }
+            if pool.has_power_cuts() {
+                engine.power_cuts.notify_one();
+            }
         }
         if self.answers.is_empty() {
             return;

@@ -17,8 +17,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 
+mod faults;
 mod limits;
 mod volumes;
+
+pub(in crate::server) use faults::may_lose_power;
 
 /// One pool, its disks and its jobs.
 #[derive(Debug)]
@@ -88,7 +91,7 @@ impl Server {
         let nvme = NvmeDoor::new(config.pool.clone(), durable.as_ref().map(Durable::identifier));
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed("an eventfd cannot be made", error.into()))?;
-        Ok(Arc::new(Self {
+        let server = Arc::new(Self {
             engine,
             jobs: Jobs::default(),
             debug: config.debug,
@@ -102,7 +105,9 @@ impl Server {
             changes: Mutex::default(),
             stop,
             runtime,
-        }))
+        });
+        server.watch_power();
+        Ok(server)
     }
 
     /// Can be read when the server shall end: its last disk is gone.
@@ -146,7 +151,9 @@ impl Server {
                 Some(_) => config.clone().of_volume(&limits),
                 None => config.clone(),
             };
-            let published = self.publish(&config, volume.id, limits, How::Add { force }, &mut record);
+            let ready = self.add_faults(volume.id, &config.faults);
+            let how = How::Add { force };
+            let published = ready.and_then(|()| self.publish(&config, volume.id, limits, how, &mut record));
             let undone = published.inspect_err(|_| {
                 self.nvme.remove(volume.id);
                 self.drop_volume(volume.id, volume.fresh);
@@ -280,6 +287,8 @@ impl Server {
     pub(crate) fn remove(&self, key: &str) -> Result<(), ApiError> {
         let _changes = self.changes.lock().expect("a panic ends the process");
         let (name, found) = self.find(key)?;
+        // The driver waits for every request, those that hang too.
+        self.end_faults(found.volume);
         self.jobs.cancel_of(&self.engine, found.volume);
         let entry = self.disks().by_name.remove(&name).expect("found under the lock for changes");
         self.nvme.remove(entry.volume);

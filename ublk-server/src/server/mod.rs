@@ -13,7 +13,7 @@ pub use disks::Server;
 use disks::state_error;
 pub(crate) use disks::ublk_error;
 pub(crate) use durable::file_shape;
-pub(crate) use offline::Offline;
+pub(crate) use offline::{Offline, power_cut};
 pub use run::run;
 pub use spawn::{SpawnError, spawn};
 

@@ -1,13 +1,15 @@
 //! A volume of a file that no server has open, for as long as a command needs it.
 
+use super::disks::may_lose_power;
 use super::durable::{self, Durable};
-use super::pool::Parts;
+use super::pool::{self, Parts};
 use super::state_error;
-use crate::config::{DiskConfig, PoolConfig};
+use crate::config::{DiskConfig, PoolConfig, PoolType};
 use crate::control::api::ApiError;
+use crate::control::fault_rules::PowerCutView;
 use crate::engine::Engine;
-use crate::state::StateError;
-use emulation::{Bytes, Control, Flags, Op, Sector, SectorRange, Sectors, VolumeId};
+use crate::state::{DiskRecord, StateError};
+use emulation::{Bytes, Control, Flags, Instant, Keep, Op, Sector, SectorRange, Sectors, VolumeId};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -107,6 +109,32 @@ impl Offline {
             status => Err(ApiError::of_status("the volume", status)),
         }
     }
+}
+
+/// Cuts the power of a disk whose server is dead: what it left is as if the power had failed with it. The pool stays
+/// as it is otherwise, to be recovered or opened again.
+///
+/// # Errors
+/// There is nothing left of the pool, or it is no type that a power cut means something for.
+pub(crate) fn power_cut(
+    config: &PoolConfig,
+    record: &DiskRecord,
+    keep: Keep,
+) -> Result<PowerCutView, ApiError> {
+    let gone = |why: String| ApiError::new(409, "gone", why).hint("the disk can only be deleted");
+    if config.kind == PoolType::Ram && config.recovery.is_none() {
+        return Err(gone(format!("the memory of pool {} went with its server", config.name)));
+    }
+    let disk = record.config.clone().unwrap_or_default();
+    let volume = record.volume.map(VolumeId);
+    let volume = volume.ok_or_else(|| gone(format!("disk {} was never made", record.name)))?;
+    let Parts { pool: mut parts, durable, .. } = pool::build(config, &disk, true)?;
+    let durable = durable.ok_or_else(|| gone(format!("nothing is left of pool {}", config.name)))?;
+    let limits = durable.volume_of(config, &disk, volume)?.limits;
+    may_lose_power(config.kind, &limits, keep)?;
+    // What it has the device do by itself is left to the next server.
+    drop(parts.control(Instant::ORIGIN, Control::PowerCut(volume, keep)));
+    Ok(PowerCutView { undone_bytes: parts.ledger(volume).undone.0, stale_pages: 0 })
 }
 
 fn sectors(range: &Range<u64>) -> SectorRange {
