@@ -5,6 +5,9 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/disk.sh"
 
+# How many times as often a server is killed under I/O.
+: "${factor:=1}"
+
 dead() { [ "$(listed 9 "$id")" != LIVE ]; }
 
 # killed WHAT: the server is killed and the disk recovered; $server is the new one.
@@ -42,7 +45,7 @@ acknowledged() {
 	shift 3
 	add --size 64M "$@" || { not_ok "$what: add"; return; }
 	rm -f "$work/stop"
-	timeout -k 5 180 acked "$disk" 8192 4 "$work/stop" >"$work/acked" 2>&1 &
+	timeout -k 5 $((180 * factor)) acked "$disk" 8192 4 "$work/stop" >"$work/acked" 2>&1 &
 	pid=$!
 	within 20 busy || { cat "$work/acked"; not_ok "$what: I/O begins"; }
 	loop "$what" "$times" "$pid"
@@ -61,9 +64,9 @@ acknowledged() {
 	check "$what: all is gone" no_disk "$id"
 }
 
-acknowledged "reissue in memory" 3 no --user-recovery=reissue -q 2
-acknowledged "queue in memory" 2 yes --user-recovery
-acknowledged "reissue in a file" 3 no -t file -f "$work/file" -i 1 -q 2
+acknowledged "reissue in memory" $((3 * factor)) no --user-recovery=reissue -q 2
+acknowledged "queue in memory" $((2 * factor)) yes --user-recovery
+acknowledged "reissue in a file" $((3 * factor)) no -t file -f "$work/file" -i 1 -q 2
 check "the file of a recovered disk" ublk check "$work/file"
 
 # A mounted file system, with files whose sums are kept outside.
@@ -100,12 +103,12 @@ check "ext4: del" timeout 60 ublk del -n "$id"
 
 # fio verifies what it wrote, through two more deaths and without any fsync.
 add --size 64M --user-recovery=reissue || bail "a disk for fio is added"
-timeout -k 5 200 fio --name=verify --filename="$disk" --rw=randwrite --bs=4k --size=32m --io_size=256m --direct=1 \
-	--ioengine=io_uring --iodepth=16 --time_based --runtime=15 --verify=crc32c --verify_backlog=256 --verify_fatal=1 \
+timeout -k 5 $((200 * factor)) fio --name=verify --filename="$disk" --rw=randwrite --bs=4k --size=32m --io_size=256m --direct=1 \
+	--ioengine=io_uring --iodepth=16 --time_based --runtime=$((15 * factor)) --verify=crc32c --verify_backlog=256 --verify_fatal=1 \
 	--minimal >"$work/fio.log" 2>&1 &
 fio=$!
 within 30 busy
-loop "fio" 2 "$fio"
+loop "fio" $((2 * factor)) "$fio"
 check "fio: verifies" wait "$fio" || tail -n 20 "$work/fio.log"
 check "fio: del" timeout 60 ublk del -n "$id"
 
