@@ -7,11 +7,12 @@ use crate::device::{
     BlockDevice, Completion, Control, Cx, IoResult, Link, Next, Out, Plan, PlanId, PortKind, Usage,
 };
 use crate::limits::Limits;
+use crate::redo::RedoLog;
 use crate::request::{Flags, Request, RequestId, VolumeId};
 use crate::status::BlkStatus;
 use crate::time::Instant;
 use crate::timing::{Command, Model, Timing};
-use crate::units::Sectors;
+use crate::units::{SectorRange, Sectors};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
@@ -116,6 +117,10 @@ impl BlockDevice for Delayed {
 
     fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus> {
         self.inner.admit_copy(request)
+    }
+
+    fn undoable(&self, log: &dyn RedoLog, volume: VolumeId, ranges: &[SectorRange]) -> usize {
+        self.inner.undoable(log, volume, ranges)
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out {

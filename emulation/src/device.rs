@@ -207,17 +207,19 @@ pub struct IoResult {
     pub status: BlkStatus,
     /// Steps done, from the first. The one that failed may have been done in part.
     pub steps_done: usize,
+    /// Of the moves, so many bytes that the file system copied by itself, which may have shared blocks for it.
+    pub cfr: Bytes,
 }
 
 impl IoResult {
     /// Every step of `plan` was done.
     pub fn done(plan: &Plan) -> Self {
-        Self { status: BlkStatus::Ok, steps_done: plan.steps.len() }
+        Self { status: BlkStatus::Ok, steps_done: plan.steps.len(), cfr: Bytes(0) }
     }
 
     /// The step after the first `steps_done` ones failed, or was not begun.
     pub fn failed(status: BlkStatus, steps_done: usize) -> Self {
-        Self { status, steps_done }
+        Self { status, steps_done, cfr: Bytes(0) }
     }
 }
 
@@ -237,13 +239,29 @@ pub enum Control {
     /// conventional one.
     FailZone(VolumeId, Sector, ZoneFailure),
     /// The power of a volume fails and comes back. Its live plans commit nothing and what waits for it fails; of the
-    /// changes that no flush has made durable so many are kept. Open zones are closed, and of a zoned volume everything
-    /// that was answered is kept.
-    PowerCut(VolumeId, Keep),
+    /// changes that no flush has made durable so many are kept, but those in ranges for which a layer above has chosen.
+    /// Open zones are closed.
+    PowerCut(VolumeId, Keep, Vec<Chosen>),
+}
+
+impl Control {
+    /// A power cut for which no layer has chosen anything.
+    pub fn power_cut(volume: VolumeId, keep: Keep) -> Self {
+        Self::PowerCut(volume, keep, Vec::new())
+    }
+}
+
+/// A range, in whole map blocks, of which a layer has chosen what a power cut leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The range.
+    pub range: SectorRange,
+    /// Everything that was answered; otherwise nothing that is not durable.
+    pub keep: bool,
 }
 
 /// What a power cut leaves of the changes that are not durable: of each map block all of them or none, of the blocks that
-/// one link of a copy remapped either all or none.
+/// one link of a copy remapped either all or none, of a sequential zone all of them up to some write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Nothing.
@@ -267,6 +285,10 @@ pub trait BlockDevice: Debug + Send {
     /// # Errors
     /// The reason for which [`BlockDevice::begin`] would refuse it.
     fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus>;
+
+    /// How many of these ranges, from the first on, a power cut can undo: as far as there is room in the log for that, and
+    /// for one record more each. In order, in whole map blocks.
+    fn undoable(&self, log: &dyn RedoLog, volume: VolumeId, ranges: &[SectorRange]) -> usize;
 
     /// Decides an admitted request (see [`crate::limits::admit`]) and reserves what it needs.
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out;

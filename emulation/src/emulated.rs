@@ -3,6 +3,7 @@
 
 use crate::device::{BlockDevice, Completion, Control, Cx, IoResult, Next, Out, Plan, PortKind, Usage};
 use crate::limits::{CopyMode, Limits};
+use crate::redo::RedoLog;
 use crate::request::{CopyCommand, Flags, Op, Request, RequestId, VolumeId};
 use crate::status::BlkStatus;
 use crate::time::Instant;
@@ -209,6 +210,10 @@ impl BlockDevice for Emulated {
         self.inner.admit_copy(request)
     }
 
+    fn undoable(&self, log: &dyn RedoLog, volume: VolumeId, ranges: &[SectorRange]) -> usize {
+        self.inner.undoable(log, volume, ranges)
+    }
+
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out {
         let emulate =
             self.inner.limits(request.volume).is_some_and(|limits| limits.copy_mode == CopyMode::Emulate);
@@ -280,7 +285,7 @@ impl BlockDevice for Emulated {
             // What is left of a copy must not go on in a volume that takes the number later.
             Control::RemoveVolume(gone) => self.end_copies_of(*gone, BlkStatus::NoVolume),
             // Between two inner writes there may be no plan that the cut reaches.
-            Control::PowerCut(cut, _) => self.end_copies_of(*cut, BlkStatus::IoErr),
+            Control::PowerCut(cut, ..) => self.end_copies_of(*cut, BlkStatus::IoErr),
             Control::AddVolume(..)
             | Control::SetLimits(..)
             | Control::SetTiming(..)

@@ -8,6 +8,7 @@ use crate::device::{
     Usage,
 };
 use crate::limits::{self, CopyMode, Limits};
+use crate::redo::RedoLog;
 use crate::request::{CopyCommand, Flags, Op, Request, RequestId, VolumeId};
 use crate::status::BlkStatus;
 use crate::time::Instant;
@@ -231,8 +232,9 @@ impl Faulty {
 
     /// A request that fails once its first `done` sectors are through.
     fn stop(&self, request: Request, done: Sectors, status: BlkStatus) -> Fate {
-        let first_failed_segment = request.op.copy().map(|command| segment_at(command, done));
-        let end = Completion { bytes: done.bytes(), first_failed_segment, ..Completion::refused(status) };
+        let doable = self.doable(&request, done);
+        let first_failed_segment = request.op.copy().map(|command| segment_at(command, doable));
+        let end = Completion { bytes: doable.bytes(), first_failed_segment, ..Completion::refused(status) };
         self.cut(request, done, end)
     }
 
@@ -241,6 +243,7 @@ impl Faulty {
         if let Err(status) = self.admit_whole(&request) {
             return Fate::Done(Completion::refused(status));
         }
+        let done = self.doable(&request, done);
         if done.is_zero() {
             return Fate::Done(end);
         }
@@ -254,6 +257,16 @@ impl Faulty {
             op @ (Op::Flush | Op::ZoneMgmt { .. } | Op::ZoneResetAll | Op::ReportZones { .. }) => op,
         };
         Fate::Below(Request { op, ..request }, Some(Struck::Ends(end)))
+    }
+
+    /// So much of a request as can be done by itself: of a copy that is to move no bytes whole map blocks.
+    fn doable(&self, request: &Request, done: Sectors) -> Sectors {
+        match self.limits(request.volume) {
+            Some(limits) if request.flags.has(Flags::FAST_ONLY) => {
+                Sectors(done.0 - done.0 % limits.map_block.0)
+            }
+            Some(_) | None => done,
+        }
     }
 
     /// A refused copy changes nothing: what the layers below look at in the whole command is looked at before they are
@@ -309,7 +322,7 @@ impl Faulty {
                     if let Some(Struck::At(_, Midway { what: What::PowerCut(volume, keep), .. })) =
                         self.struck.get(&id)
                     {
-                        strikes.push(Control::PowerCut(*volume, *keep));
+                        strikes.push(Control::power_cut(*volume, *keep));
                     }
                     self.ended(cx.now, id, completion)
                 }
@@ -317,7 +330,7 @@ impl Faulty {
             device::name(out, id, next);
         }
         for strike in strikes {
-            if let Control::PowerCut(volume, _) = strike {
+            if let Control::PowerCut(volume, ..) = strike {
                 self.cuts.push(volume);
             }
             let more = self.inner.control(cx, strike);
@@ -353,7 +366,7 @@ impl Faulty {
             What::Corrupt(_) => return None,
             What::PowerCut(volume, keep) => {
                 hit?;
-                Control::PowerCut(volume, keep)
+                Control::power_cut(volume, keep)
             }
             What::Zone(failure) => {
                 // A read has no destination and one plan.
@@ -395,7 +408,10 @@ impl Faulty {
         self.struck.retain(|_, struck| !cuts(struck));
         let touches = |request: &Request| {
             request.volume == volume
-                || request.op.copy().is_some_and(|copy| copy.segments.iter().any(|s| s.source_volume == volume))
+                || request
+                    .op
+                    .copy()
+                    .is_some_and(|copy| copy.segments.iter().any(|s| s.source_volume == volume))
         };
         self.end_hung(BlkStatus::NoVolume, |request, _| touches(request), out);
     }
@@ -449,6 +465,10 @@ impl BlockDevice for Faulty {
         self.inner.admit_copy(request)
     }
 
+    fn undoable(&self, log: &dyn RedoLog, volume: VolumeId, ranges: &[SectorRange]) -> usize {
+        self.inner.undoable(log, volume, ranges)
+    }
+
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out {
         let id = request.id;
         let mut out = Out::new();
@@ -473,8 +493,8 @@ impl BlockDevice for Faulty {
 
     fn finish(&mut self, cx: &mut Cx<'_>, plan: Plan, io: IoResult) -> Out {
         if let Some(answer) = self.answers.remove(&plan.id) {
-            let completion = if io.status.is_ok() { answer } else { Completion::refused(io.status) };
-            return smallvec![(plan.request, Next::Done(completion))];
+            // The plan only waited: whatever became of it, the request is done.
+            return smallvec![(plan.request, Next::Done(answer))];
         }
         if io.status.is_ok() && !self.idle() {
             self.carried_out(&plan);

@@ -12,6 +12,7 @@ use crate::device::{
 use crate::ledger::MoveReason;
 use crate::limits::{CopyMode, Limits};
 use crate::parking::{Claim, Parking, Ticket};
+use crate::redo::RedoLog;
 use crate::request::{Flags, Op, Request, RequestId, VolumeId};
 use crate::status::BlkStatus;
 use crate::time::Instant;
@@ -342,6 +343,10 @@ impl BlockDevice for Identity {
 
     fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus> {
         if request.flags.has(Flags::APPEND) { Err(BlkStatus::NotSupp) } else { Ok(()) }
+    }
+
+    fn undoable(&self, _log: &dyn RedoLog, _volume: VolumeId, _ranges: &[SectorRange]) -> usize {
+        0
     }
 
     fn begin(&mut self, _cx: &mut Cx<'_>, request: Request) -> Out {

@@ -10,11 +10,11 @@ use crate::device::{
 use crate::limits::{CopyMode, Limits};
 use crate::parking::{Parking, Ticket};
 use crate::range_map::{Physical, RangeMap};
-use crate::redo::{Fill, MapChange};
+use crate::redo::{Fill, MapChange, RedoLog};
 use crate::request::{Flags, Op, Request, RequestId, VolumeId};
 use crate::status::BlkStatus;
 use crate::time::Instant;
-use crate::units::{Bytes, Sectors};
+use crate::units::{Bytes, SectorRange, Sectors};
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -287,6 +287,10 @@ impl BlockDevice for Mapped {
         if request.flags.has(Flags::APPEND) { Err(BlkStatus::NotSupp) } else { Ok(()) }
     }
 
+    fn undoable(&self, log: &dyn RedoLog, volume: VolumeId, ranges: &[SectorRange]) -> usize {
+        self.undoable_of(log, volume, ranges)
+    }
+
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out {
         let mut out = Out::new();
         let id = request.id;
@@ -358,7 +362,7 @@ impl BlockDevice for Mapped {
             Control::RemoveVolume(id) => self.remove_volume(id, &mut out),
             // Zones are kept by a layer above.
             Control::FailZone(..) => {}
-            Control::PowerCut(id, keep) => self.power_cut(cx, id, keep, &mut out),
+            Control::PowerCut(id, keep, chosen) => self.power_cut(cx, id, keep, &chosen, &mut out),
             Control::SetLimits(id, limits) => {
                 if let Some(volume) = self.volumes.get_mut(id.index()).and_then(|slot| slot.volume.as_mut()) {
                     assert_eq!(

@@ -242,12 +242,42 @@ fn a_power_cut_loses_what_was_not_made_durable() {
     assert_eq!(refused.code, 1, "{refused:?}");
     env.ok(&["del", "-n", "a"]);
     env.disk("a", &["--zoned", "--zone-size", "4M", "--size", "64M"]);
-    let refused = env.ublk(&["power-cut", "-n", "a"]);
-    assert!(refused.code == 1 && refused.stderr.contains("keep all"), "{refused:?}");
-    env.ok(&["power-cut", "-n", "a", "--keep", "all"]);
+    env.ok(&["power-cut", "-n", "a"]);
     for keep in ["some", "-1", ""] {
         assert_eq!(env.ublk(&["power-cut", "-n", "a", "--keep", keep]).code, 2, "{keep}");
     }
+}
+
+#[test]
+fn zones_go_back_to_what_was_flushed() {
+    let env = Env::new();
+    let path = env.dir.join("disk");
+    let add = ["add", "--no-ublk", "--pool", "a", "-t", "file", "-f", path.to_str().unwrap(), "--name", "a"];
+    env.ok(&[&add[..], &["--zoned", "--zone-size", "4M", "--size", "64M"]].concat());
+    let pointer = || {
+        let report: Value = serde_json::from_str(&env.ok(&["zone", "report", "-n", "a", "--json"])).unwrap();
+        report["zones"][0]["wp"].as_u64().unwrap()
+    };
+    put(&env, 0, 1, "&fua=true").unwrap();
+    let flushed = pointer();
+    for dead in [false, true] {
+        for block in 1..4 {
+            put(&env, block * BLOCK, 2, "").unwrap();
+        }
+        assert!(pointer() > flushed);
+        if dead {
+            env.kill_server("a");
+        }
+        env.ok(&["power-cut", "-n", "a"]);
+        if dead {
+            env.ok(&["del", "-n", "a"]);
+            env.ok(&add);
+        }
+        assert_eq!(pointer(), flushed, "dead: {dead}");
+        assert_eq!(get(&env, 0, 4 * BLOCK), [[1; BLOCK], [0; BLOCK], [0; BLOCK], [0; BLOCK]].concat());
+    }
+    put(&env, BLOCK, 3, "").unwrap();
+    assert_eq!(get(&env, BLOCK, BLOCK), [3; BLOCK], "it goes on at the pointer");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// A volume is removed: nothing more that is copied from it counts, though another may get its number.
+    /// A volume is removed or has lost its power: nothing more that is copied from it counts, though another may get its number.
     pub(crate) fn lose(&mut self, volume: VolumeId) {
         self.gone |= self.volumes.contains(&volume);
     }

@@ -8,7 +8,7 @@ use crate::copies::Copy;
 use crate::manage::Reset;
 use crate::table::{Reservation, Zones};
 use emulation::device;
-use emulation::redo::{Fill, Image, ZoneChange};
+use emulation::redo::{Fill, Image, RedoLog, ZoneChange};
 use emulation::zone::ZoneType;
 use emulation::{
     BlkStatus, BlockDevice, Completion, Control, Cx, Flags, Instant, IoResult, Limits, Next, Op, Out, Plan,
@@ -436,23 +436,31 @@ impl Zoned {
         }
     }
 
-    fn remove_volume(&mut self, gone: VolumeId, out: &mut Out) {
+    /// Nothing that is copied from a volume counts any more.
+    pub(crate) fn lose_source(&mut self, volume: VolumeId) {
         for work in self.live.values_mut() {
             if let Work::Copy(copy) = work {
-                copy.lose(gone);
+                copy.lose(volume);
             }
         }
+    }
+
+    fn remove_volume(&mut self, gone: VolumeId, out: &mut Out) {
+        self.lose_source(gone);
         if let Some(zones) = self.volumes.get_mut(gone.index()) {
             *zones = None;
         }
-        self.parked.retain(|request| {
-            let touched = request.volume == gone
-                || matches!(&request.op, Op::Copy(command) if command.segments.iter().any(|s| s.source_volume == gone));
-            if touched {
-                name(out, request.id, Next::Done(Completion::refused(BlkStatus::NoVolume)));
-            }
-            !touched
-        });
+        self.end_parked(gone, BlkStatus::NoVolume, out);
+    }
+
+    /// Ends what waits here and touches a volume.
+    pub(crate) fn end_parked(&mut self, volume: VolumeId, status: BlkStatus, out: &mut Out) {
+        let reads = |request: &Request| {
+            request.op.copy().is_some_and(|copy| copy.segments.iter().any(|s| s.source_volume == volume))
+        };
+        for request in self.parked.extract_if(.., |request| request.volume == volume || reads(request)) {
+            name(out, request.id, Next::Done(Completion::refused(status)));
+        }
     }
 
     /// Lets the layers below have a change of the pool that is done with here.
@@ -481,6 +489,10 @@ impl BlockDevice for Zoned {
     fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus> {
         self.inner.admit_copy(&Request { flags: request.flags.without(Flags::APPEND), ..request.clone() })?;
         self.try_copy(request).map(|_| ())
+    }
+
+    fn undoable(&self, log: &dyn RedoLog, volume: VolumeId, ranges: &[SectorRange]) -> usize {
+        self.inner.undoable(log, volume, ranges)
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> Out {
@@ -553,7 +565,7 @@ impl BlockDevice for Zoned {
                 None
             }
             Control::SetLimits(..) | Control::SetTiming(..) => None,
-            Control::PowerCut(volume, _) => return self.power_cut(cx, *volume, control),
+            Control::PowerCut(volume, keep, _) => return self.power_cut(cx, *volume, *keep),
         };
         let answers = self.inner.control(cx, control);
         if let Some(volume) = added {

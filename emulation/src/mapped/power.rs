@@ -5,9 +5,9 @@
 //! undone: it may be durable already.
 
 use super::*;
-use crate::device::Keep;
+use crate::device::{Chosen, Keep};
 use crate::range_map::RangeValue;
-use crate::redo::MapChange;
+use crate::redo::{MapChange, RedoLog};
 use crate::timing::chance::Chance;
 
 /// What a changed block was in the last snapshot.
@@ -133,7 +133,14 @@ type Undone = Vec<(Range<u64>, Option<u64>)>;
 
 impl Mapped {
     /// The power of a volume fails.
-    pub(super) fn power_cut(&mut self, cx: &mut Cx<'_>, id: VolumeId, keep: Keep, out: &mut Out) {
+    pub(super) fn power_cut(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: VolumeId,
+        keep: Keep,
+        chosen: &[Chosen],
+        out: &mut Out,
+    ) {
         if self.volume(id).is_none() {
             return;
         }
@@ -148,16 +155,51 @@ impl Mapped {
             out.push((waiter, next));
         }
         self.given_back = true;
-        let room = cx.log.room().saturating_sub(self.promised);
-        for (logical, physical) in self.undone(id, keep, room) {
+        let mut room = cx.log.room().saturating_sub(self.promised);
+        let mut undone = Undone::new();
+        let dirty = &self.volume(id).expect("looked up above").dirty;
+        let rest = match chosen {
+            [] => self.undone(dirty, keep, room),
+            _ => {
+                let mut left: RangeMap<Was> = RangeMap::new();
+                dirty.iter().for_each(|piece| left.insert(piece.range, piece.value, &mut |_| {}));
+                for choice in chosen {
+                    let blocks = self.blocks_of(choice.range);
+                    let was =
+                        left.overlapping(blocks.clone()).map(|piece| (piece.range, piece.value.physical));
+                    undone.extend(was.filter(|_| !choice.keep));
+                    left.remove(blocks, &mut |_| {});
+                }
+                room = room.checked_sub(undone.len() as u64).expect("the layer above asked for the room");
+                self.undone(&left, keep, room)
+            }
+        };
+        undone.extend(rest);
+        for (logical, physical) in undone {
             self.undo(cx, id, logical, physical);
         }
     }
 
-    /// Chooses what is undone of a volume, at most `room` records of it: where the log has no room for more the rest is
+    pub(super) fn undoable_of(&self, log: &dyn RedoLog, id: VolumeId, ranges: &[SectorRange]) -> usize {
+        let Some(volume) = self.volume(id).filter(|_| self.imaged()) else { return 0 };
+        let mut room = log.room().saturating_sub(self.promised);
+        let fits = |range: &&SectorRange| {
+            let records = volume.dirty.overlapping(self.blocks_of(**range)).count() as u64 + 1;
+            let fits = records <= room;
+            room = room.saturating_sub(records);
+            fits
+        };
+        ranges.iter().take_while(fits).count()
+    }
+
+    /// The map blocks of a range that consists of such.
+    fn blocks_of(&self, range: SectorRange) -> Range<u64> {
+        range.start.0 / self.block()..range.end().0 / self.block()
+    }
+
+    /// Chooses what is undone of these blocks, at most `room` records of it: where the log has no room for more the rest is
     /// kept, as it may be.
-    fn undone(&self, id: VolumeId, keep: Keep, mut room: u64) -> Undone {
-        let dirty = &self.volume(id).expect("the caller looked it up").dirty;
+    fn undone(&self, dirty: &RangeMap<Was>, keep: Keep, mut room: u64) -> Undone {
         let mut linked: BTreeMap<u64, Undone> = BTreeMap::new();
         let mut single = Undone::new();
         for piece in dirty.iter() {

@@ -18,7 +18,10 @@ impl World<'_> {
         if self.prng.one_in(3) {
             return self.remove_faults_of(id);
         }
-        let rule = self.draw_rule(id);
+        let rule = match self.zones.volumes.contains_key(&id) {
+            true => self.draw_rule_of_zones(),
+            false => self.draw_rule(id),
+        };
         self.trace.line(|| format!("fault on v{}: {rule:?}", id.0));
         // A name that is there, or one rule too many.
         drop(self.pool.add_fault(id, rule));
@@ -46,6 +49,23 @@ impl World<'_> {
             op: self.prng.pick(&ops),
             pick,
             count: Some(self.prng.skewed(8)),
+            seed: self.prng.next(),
+            ..FaultRule::new(&format!("rule{}", self.prng.below(4)), action)
+        }
+    }
+
+    /// A rule for a volume with zones: of what it does to requests that change zones their model knows power cuts only.
+    fn draw_rule_of_zones(&mut self) -> FaultRule {
+        let read = self.prng.pick(&[FaultOp::Read, FaultOp::Flush]);
+        let (op, action) = match self.prng.below(4) {
+            0 => (read, FaultAction::Error(BlkStatus::Medium)),
+            1 => (read, FaultAction::Hang),
+            _ => (self.prng.pick(&[FaultOp::Any, FaultOp::Copy]), FaultAction::PowerCut(None)),
+        };
+        FaultRule {
+            op,
+            pick: FaultPick::From(self.prng.range(1, 4)),
+            count: Some(self.prng.skewed(4)),
             seed: self.prng.next(),
             ..FaultRule::new(&format!("rule{}", self.prng.below(4)), action)
         }
@@ -115,18 +135,18 @@ impl World<'_> {
         };
         self.trace.line(|| format!("power cut of v{}: {keep:?}", id.0));
         self.orphan(id);
-        self.call(|pool, now| pool.control(now, Control::PowerCut(id, keep)))?;
-        self.after_power_cut(id)
+        self.call_and_cut(Some(id), |pool, now| pool.control(now, Control::power_cut(id, keep)))
     }
 
     /// Every sector of a volume holds what a crash may leave, and what was under way never changes it.
     pub(super) fn after_power_cut(&mut self, id: VolumeId) -> Result<(), String> {
         self.report.power_cuts += 1;
-        if let Some(names) = &self.names {
-            names.check_replay(&self.log.records())?;
-        }
         // Nothing is to strike what only looks.
         self.remove_faults_of(id)?;
+        if let Some(names) = &self.names {
+            names.check_replay(&self.log.records())?;
+            self.zones.check_replay(&self.log.records().zones)?;
+        }
         let values = self.contents_of(id)?;
         for (sector, &value) in (0..).zip(&values) {
             self.oracle.may_survive(id, sector, value).map_err(|error| format!("power cut: {error}"))?;

@@ -266,8 +266,6 @@ impl Options {
             self.physical = self.cap + (2048 / self.map_block) * 2;
             // Actions on zones that wait for room in the log, and copies made of inner requests, have tests of their own.
             (self.log_records, self.timed, self.modes[2]) = (None, false, 0);
-            // The model of zones knows crashes of the whole host only.
-            (self.events.power, self.events.faults) = (0, 0);
             self.ops = Operations { discard: self.ops.discard.min(1), zone: 12, ..self.ops };
             (self.events.report, self.events.fail_zone) = (20, u64::from(self.seed.is_multiple_of(3)));
         }

@@ -112,7 +112,8 @@ impl Oracle {
     /// The server died, and this is what the volumes certainly hold. What was there before may come back after a crash:
     /// nothing became durable by that.
     pub fn revive(&mut self, contents: &[(VolumeId, Vec<u64>)]) {
-        self.hold(contents);
+        self.clock += 1;
+        self.hold(contents, 0);
         self.forget_requests();
     }
 
@@ -120,12 +121,13 @@ impl Oracle {
     /// with [`Oracle::revive`] nothing became durable by that.
     pub fn power_cut(&mut self, id: VolumeId, values: Vec<u64>) {
         self.orphan(id);
-        self.hold(&[(id, values)]);
+        self.clock += 1;
+        // What has come back was answered long ago, but nothing that began before replaces it any more.
+        self.hold(&[(id, values)], self.clock);
     }
 
-    /// The volumes certainly hold this; what they held before may come back after a crash.
-    fn hold(&mut self, contents: &[(VolumeId, Vec<u64>)]) {
-        self.clock += 1;
+    /// The volumes certainly hold this, answered at `done` at least; what they held before may come back after a crash.
+    fn hold(&mut self, contents: &[(VolumeId, Vec<u64>)], done: u64) {
         let now = self.clock;
         let mut over = Vec::new();
         for (id, values) in contents {
@@ -140,7 +142,7 @@ impl Oracle {
             for (sector, &value) in (0..).zip(values) {
                 let cell = self.cell_mut((*id, sector));
                 cell.present.clear();
-                cell.add(value, 0, 0);
+                cell.add(value, 0, done);
             }
         }
         for (place, old, done) in over {

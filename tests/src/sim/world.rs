@@ -236,6 +236,15 @@ impl<'a> World<'a> {
 
     /// Calls the device and takes its answers.
     pub(super) fn call(&mut self, call: impl FnOnce(&mut Pool, Instant) -> Out) -> Result<(), String> {
+        self.call_and_cut(None, call)
+    }
+
+    /// The same by a call that cuts the power of a volume.
+    pub(super) fn call_and_cut(
+        &mut self,
+        cut: Option<VolumeId>,
+        call: impl FnOnce(&mut Pool, Instant) -> Out,
+    ) -> Result<(), String> {
         if let Some(names) = &mut self.names {
             names.call();
         }
@@ -246,6 +255,8 @@ impl<'a> World<'a> {
         self.records()?;
         let full = full && self.log.fill() == Fill::Full;
         self.take(out, full)?;
+        let cuts: Vec<_> = cuts.into_iter().chain(cut).collect();
+        cuts.iter().try_for_each(|&id| self.zones_after_power_cut(id))?;
         cuts.into_iter().try_for_each(|id| self.after_power_cut(id))?;
         if self.resets() { self.check_zones() } else { Ok(()) }
     }

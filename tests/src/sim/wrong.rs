@@ -4,11 +4,12 @@
 use super::relation::{Pair, Relation, relations};
 use super::run::{Image, Rig};
 use emulation::ledger::MoveReason;
-use emulation::redo::MapChange;
+use emulation::redo::{MapChange, RedoLog};
 use emulation::request::ZoneAction;
 use emulation::{
     BlkStatus, BlockDevice, Bytes, Completion, Control, CopyMode, Cx, Flags, Instant, IoResult, Limits, Next,
-    Op, Out, Plan, PlanId, Request, RequestId, Sector, Sectors, Step, StoreRange, Usage, VolumeId,
+    Op, Out, Plan, PlanId, Request, RequestId, Sector, SectorRange, Sectors, Step, StoreRange, Usage,
+    VolumeId,
 };
 use smallvec::smallvec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -328,6 +329,10 @@ impl BlockDevice for WrongDevice {
 
     fn admit_copy(&self, request: &Request) -> Result<(), BlkStatus> {
         self.inner.admit_copy(request)
+    }
+
+    fn undoable(&self, log: &dyn RedoLog, volume: VolumeId, ranges: &[SectorRange]) -> usize {
+        self.inner.undoable(log, volume, ranges)
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, mut request: Request) -> Out {

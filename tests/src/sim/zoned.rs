@@ -65,7 +65,16 @@ impl World<'_> {
             return true;
         }
         refusal.extend(self.zones.refusal(request));
+        refusal.extend(self.slow_append(request));
         false
+    }
+
+    /// Why a copy that moves no bytes cannot be appended where the pointer is.
+    fn slow_append(&self, request: &Request) -> Option<BlkStatus> {
+        let mut placed = request.clone();
+        self.zones.put(&mut placed)?;
+        let reasons = admission::reasons(&placed, &self.volumes, self.options.stack);
+        reasons.into_iter().find(|status| *status == BlkStatus::CopyNotFast)
     }
 
     /// True when a request waits for a reset of a zone that it changes, or behind one of all zones.
@@ -86,9 +95,11 @@ impl World<'_> {
         let zoned = self.zones.volumes.contains_key(&request.volume);
         let doing = match &request.op {
             Op::Write(range) | Op::WriteZeroes(range) => {
-                let place = self.zones.reserve(request.volume, *range).expect("it is not refused");
-                if let (Some(place), Op::WriteZeroes(_)) = (&place, &request.op) {
+                let mut place = self.zones.reserve(request.volume, *range).expect("it is not refused");
+                if let (Some(place), Op::WriteZeroes(_)) = (&mut place, &request.op) {
                     self.zones.written(place);
+                    // With its data this is durable, not what comes behind it.
+                    place.settled = self.zones.clock;
                 }
                 place.map(|place| Doing::Write { place, settled: false, appended_at })
             }
@@ -151,7 +162,9 @@ impl World<'_> {
                 Next::Done(end) if self.live[&id].ends_early(end) => {
                     self.waiting.retain(|other| *other != id);
                     self.doing.remove(&id);
-                    self.live.get_mut(&id).expect("named").refusal = vec![end.status];
+                    let live = self.live.get_mut(&id).expect("named");
+                    // Whether a power cut or a removal found it waiting still is not told.
+                    (live.refusal, live.struck) = (vec![end.status], live.struck || live.orphan);
                 }
                 Next::Wait | Next::Done(_) | Next::Run(_) => self.goes_on(id)?,
             }
@@ -184,6 +197,7 @@ impl World<'_> {
         let mut refusal = admission::reasons(&request, &self.volumes, self.options.stack);
         refusal.retain(|status| *status == BlkStatus::CopyNotFast);
         refusal.extend(self.zones.refusal(&request));
+        refusal.extend(self.slow_append(&request));
         if refusal.is_empty() {
             for effect in self.let_in(&mut request) {
                 self.oracle.begin(&effect);
@@ -204,6 +218,10 @@ impl World<'_> {
     /// A plan of a request is handed out.
     fn goes_to(&mut self, id: RequestId, plan: &Plan) -> Result<(), String> {
         let Some(range) = plan.link.destination else { return Ok(()) };
+        if self.live.get(&id).is_some_and(|live| live.orphan) {
+            // It began before a power cut, or its volume is gone: nothing comes of it.
+            return Ok(());
+        }
         match self.doing.get_mut(&id) {
             Some(Doing::Write { place, .. }) if !self.zones.is_fresh(place) => {
                 Err(format!("request {} writes to a zone of another life", id.0))
@@ -260,7 +278,8 @@ impl World<'_> {
             }
             Some(Doing::Reset { volume, born, zones, done }) => {
                 let its = self.zones.volumes.get(volume).filter(|its| its.born == *born);
-                let last = its.is_some_and(|its| range.end().0.is_multiple_of(its.geometry.size.0));
+                let last =
+                    its.is_some_and(|its| !orphan && range.end().0.is_multiple_of(its.geometry.size.0));
                 if last && let Some(&zone) = zones.get(*done) {
                     *done += usize::from(self.zones.reset(*volume, zone));
                 }
@@ -297,8 +316,17 @@ impl World<'_> {
         use BlkStatus::{ZoneActiveResource, ZoneBoundary, ZoneFull, ZoneInvalidWrite};
         use BlkStatus::{ZoneOffline, ZoneOpenResource, ZoneReadonly};
         let Op::Copy(command) = &live.request.op else { return false };
-        let Some(volume) = self.zones.volumes.get(&live.request.volume).filter(|_| !live.orphan) else {
+        let of_zones = [ZoneActiveResource, ZoneBoundary, ZoneFull, ZoneInvalidWrite].into_iter().chain([
+            ZoneOffline,
+            ZoneOpenResource,
+            ZoneReadonly,
+        ]);
+        if !of_zones.into_iter().any(|other| other == status) {
             return false;
+        }
+        // It was answered before what orphaned it, in the same call.
+        let Some(volume) = self.zones.volumes.get(&live.request.volume).filter(|_| !live.orphan) else {
+            return live.orphan;
         };
         let mut left = copy.finished;
         let next = command.segments.iter().find(|segment| {
@@ -308,14 +336,8 @@ impl World<'_> {
         });
         let Some(segment) = next else { return false };
         let (zone, offset) = volume.place(segment.destination + Sectors(left));
-        let refused = !volume.is_conventional(zone)
-            && (volume.changed > self.zones.call || volume.refusal(zone, offset, 1).is_some());
-        let of_zones = [ZoneActiveResource, ZoneBoundary, ZoneFull, ZoneInvalidWrite].into_iter().chain([
-            ZoneOffline,
-            ZoneOpenResource,
-            ZoneReadonly,
-        ]);
-        refused && of_zones.into_iter().any(|other| other == status)
+        !volume.is_conventional(zone)
+            && (volume.changed > self.zones.call || volume.refusal(zone, offset, 1).is_some())
     }
 
     /// A request is answered. Gives how much of it is there exactly, where that is known.
@@ -336,7 +358,8 @@ impl World<'_> {
                     return Err("a write ends well in a zone of another life".into());
                 }
                 if !settled {
-                    place.settled = self.zones.settle(&place, bytes);
+                    let now = self.zones.settle(&place, bytes);
+                    place.settled = if place.settled == 0 { now } else { place.settled };
                 }
                 let there = if settled { place.sectors() } else { bytes };
                 exactly = (!ok).then_some(if settled || fresh { there } else { 0 });
@@ -431,6 +454,19 @@ impl World<'_> {
         }
     }
 
+    /// The power of a volume failed: its zones are what they were at some time since they were made durable.
+    pub(super) fn zones_after_power_cut(&mut self, id: VolumeId) -> Result<(), String> {
+        if !self.zones.volumes.contains_key(&id) {
+            return Ok(());
+        }
+        let report = self.report_zones(id)?;
+        self.adopt_resets(id, &report);
+        self.zones
+            .power_cut(id, &report, &self.log.records().zones)
+            .and_then(|()| self.zones.check_report(id, Sector(0), &report))
+            .map_err(|error| format!("power cut: {error}"))
+    }
+
     /// Which zones of a reset of several are done by now is not told: a report tells.
     fn adopt_resets(&mut self, id: VolumeId, report: &[ZoneDescriptor]) {
         for doing in self.doing.values_mut() {
@@ -485,7 +521,7 @@ impl World<'_> {
 impl Live {
     /// True when a request that waited for zones may end like this.
     fn ends_early(&self, end: &Completion) -> bool {
-        (end.status == BlkStatus::Aborted && self.aborted) || self.orphan
+        (end.status == BlkStatus::Aborted && self.aborted) || (self.orphan && !end.status.is_ok())
     }
 }
 

@@ -614,6 +614,46 @@ impl Zones {
         Ok(())
     }
 
+    /// The power of a volume failed: takes its zones from a report and from the records, which have what a report leaves
+    /// out. Says whether they may be that.
+    pub fn power_cut(
+        &mut self,
+        id: VolumeId,
+        report: &[ZoneDescriptor],
+        records: &[(u64, ZoneChange)],
+    ) -> Result<(), String> {
+        self.clock += 1;
+        let now = self.clock;
+        let last = |number: u32| {
+            let mine = records.iter().rev().find(|(_, change)| (change.volume, change.zone) == (id, number));
+            mine.map(|(_, change)| (change.condition, change.wp.0))
+        };
+        let volume = self.volumes.get_mut(&id).expect("the caller looked it up");
+        volume.changed = now;
+        for (number, (zone, said)) in (0..).zip(volume.zones.iter_mut().zip(report)) {
+            if zone.condition == NotWp {
+                continue;
+            }
+            let kept = last(number).unwrap_or(zone.image);
+            let mut may = zone.past.iter().map(|(_, kept)| *kept).chain([zone.kept]);
+            let fits = said.condition == kept.0
+                && (said.condition == Full || said.wp - said.start == Sectors(kept.1));
+            if !fits || !may.any(|may| after_power_loss(may) == kept) {
+                return Err(format!(
+                    "zone {number} of volume {} is said to be {said:?}, recorded as {kept:?}: {zone:?}",
+                    id.0
+                ));
+            }
+            let resetting = zone.resetting;
+            if zone.kept != kept {
+                zone.past.push((now, zone.kept));
+            }
+            zone.begin_again(kept, now);
+            (zone.kept, zone.resetting) = (kept, resetting);
+        }
+        Ok(())
+    }
+
     /// Says whether a report of a volume from a zone on is what it has to be.
     pub fn check_report(&self, id: VolumeId, from: Sector, zones: &[ZoneDescriptor]) -> Result<(), String> {
         let volume = &self.volumes[&id];

@@ -122,6 +122,7 @@ pub(crate) fn power_cut(
     keep: Keep,
 ) -> Result<PowerCutView, ApiError> {
     let gone = |why: String| ApiError::new(409, "gone", why).hint("the disk can only be deleted");
+    may_lose_power(config.kind)?;
     if config.kind == PoolType::Ram && config.recovery.is_none() {
         return Err(gone(format!("the memory of pool {} went with its server", config.name)));
     }
@@ -129,11 +130,11 @@ pub(crate) fn power_cut(
     let volume = record.volume.map(VolumeId);
     let volume = volume.ok_or_else(|| gone(format!("disk {} was never made", record.name)))?;
     let Parts { pool: mut parts, durable, .. } = pool::build(config, &disk, true)?;
-    let durable = durable.ok_or_else(|| gone(format!("nothing is left of pool {}", config.name)))?;
-    let limits = durable.volume_of(config, &disk, volume)?.limits;
-    may_lose_power(config.kind, &limits, keep)?;
+    if durable.is_none() {
+        return Err(gone(format!("nothing is left of pool {}", config.name)));
+    }
     // What it has the device do by itself is left to the next server.
-    drop(parts.control(Instant::ORIGIN, Control::PowerCut(volume, keep)));
+    drop(parts.control(Instant::ORIGIN, Control::power_cut(volume, keep)));
     Ok(PowerCutView { undone_bytes: parts.ledger(volume).undone.0, stale_pages: 0 })
 }
 

@@ -82,7 +82,7 @@ impl Disk {
                                 Out::new()
                             }
                             How::Aborted => self.pool.abort(NOW, id),
-                            How::PowerCut(keep) => self.pool.control(NOW, Control::PowerCut(V, keep)),
+                            How::PowerCut(keep) => self.pool.control(NOW, Control::power_cut(V, keep)),
                         };
                         out.extend(answers);
                         if matches!(how, How::Fails | How::FailsHalfWay) {

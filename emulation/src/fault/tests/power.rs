@@ -12,7 +12,7 @@ impl Disk {
     }
 
     fn power_cut(&mut self, keep: Keep) -> Option<Completion> {
-        let out = self.pool.control(NOW, Control::PowerCut(V, keep));
+        let out = self.pool.control(NOW, Control::power_cut(V, keep));
         self.go_on(out)
     }
 

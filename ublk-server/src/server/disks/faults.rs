@@ -10,7 +10,7 @@ use crate::control::fault_rules::{
 use crate::control::handle::check_claims;
 use crate::control::zones;
 use emulation::fault::FaultError;
-use emulation::{Control, Keep, Limits, Out, Sector, SectorRange, VolumeId};
+use emulation::{Control, Keep, Out, Sector, SectorRange, VolumeId};
 use std::sync::{Arc, Weak};
 
 impl Server {
@@ -82,8 +82,7 @@ impl Server {
         let keep = request.keep.as_deref().map_or(Ok(Keep::None), parse_keep);
         let keep = keep.map_err(|why| ApiError::bad_request(format!("keep: {why}")))?;
         let (name, found) = self.find(key)?;
-        let limits = self.limits(found.volume)?;
-        may_lose_power(self.pool.kind, &limits, keep)?;
+        may_lose_power(self.pool.kind)?;
         if let Some(id) = found.id.filter(|_| !request.force) {
             let claims = tokio::task::spawn_blocking(move || {
                 check_claims(vec![id], "cut the power below its user with force")
@@ -92,7 +91,7 @@ impl Server {
         }
         let undone_bytes = self.engine.apply(|pool, now| {
             let before = pool.ledger(found.volume).undone.0;
-            let out = pool.control(now, Control::PowerCut(found.volume, keep));
+            let out = pool.control(now, Control::power_cut(found.volume, keep));
             (out, pool.ledger(found.volume).undone.0 - before)
         });
         tracing::warn!("disk {name}: power cut, {undone_bytes} bytes undone");
@@ -138,19 +137,14 @@ impl Server {
 }
 
 /// Refuses what a power cut cannot do to a disk.
-pub(in crate::server) fn may_lose_power(kind: PoolType, limits: &Limits, keep: Keep) -> Result<(), ApiError> {
+pub(in crate::server) fn may_lose_power(kind: PoolType) -> Result<(), ApiError> {
     match kind {
-        PoolType::Ram | PoolType::File => {}
+        PoolType::Ram | PoolType::File => Ok(()),
         PoolType::Loop | PoolType::Null => {
             let why = "types loop and null write in place: there is nothing to go back to";
-            return Err(ApiError::new(409, "no-power-cut", why).hint("use type ram or file"));
+            Err(ApiError::new(409, "no-power-cut", why).hint("use type ram or file"))
         }
     }
-    if limits.zones.is_some() && keep != Keep::All {
-        let why = "a zoned disk keeps everything that was answered";
-        return Err(ApiError::new(409, "no-power-cut", why).hint("use keep all"));
-    }
-    Ok(())
 }
 
 fn spec_error(error: &SpecError) -> ApiError {
