@@ -1,7 +1,7 @@
 //! What moved where. A counter rises where the work is done: for a step when its plan comes back executed,
 //! for a remap when the map is switched, never from what a request asked for.
 
-use crate::device::{Plan, PortKind, Step};
+use crate::device::{IoResult, Plan, PortKind, Step};
 use crate::request::{Op, VolumeId};
 use crate::timing::Lateness;
 use crate::units::{Bytes, Sectors};
@@ -46,6 +46,8 @@ pub struct Ledger {
     pub moved_incongruent: Bytes,
     /// Copied by moving, as head or tail of a segment.
     pub moved_head_tail: Bytes,
+    /// Copied by the file system that the store lies in (`copy_file_range`): bytes that it moved, or blocks that it shares.
+    pub moved_cfr: Bytes,
     /// Moved for requests that change a part of a map block.
     pub moved_part_block: Bytes,
     /// Copied through the bounce buffer of mode `emulate`.
@@ -90,14 +92,21 @@ impl Ledger {
         self.commands[index] += 1;
     }
 
-    /// Counts the first `steps_done` steps of a plan.
-    pub fn executed(&mut self, plan: &Plan, steps_done: usize) {
-        for step in plan.steps.iter().take(steps_done) {
+    /// Counts the steps of a plan that were done.
+    pub fn executed(&mut self, plan: &Plan, io: IoResult) {
+        let mut cfr = io.cfr;
+        for step in plan.steps.iter().take(io.steps_done) {
             match step {
                 Step::Read { from, .. } => self.read(plan.port, from.len),
                 Step::ReadFlipped { len, .. } | Step::ReadZeroes { len, .. } => self.read(plan.port, *len),
                 Step::Write { to, .. } => self.written(plan.port, to.len),
-                Step::Move { from, reason, .. } => self.moved(*reason, from.len.bytes()),
+                Step::Move { from, reason, .. } => {
+                    let all = from.len.bytes();
+                    let by_file = all.min(cfr);
+                    cfr.0 -= by_file.0;
+                    self.moved_cfr.0 += by_file.0;
+                    self.moved(*reason, Bytes(all.0 - by_file.0));
+                }
                 Step::Zero { at, .. } => self.inside_written.0 += at.len.bytes().0,
                 Step::Trim { at } => self.trimmed.0 += at.len.bytes().0,
                 Step::Sync => self.syncs += 1,
@@ -114,6 +123,7 @@ impl Ledger {
                 + self.moved_mode.0
                 + self.moved_incongruent.0
                 + self.moved_head_tail.0
+                + self.moved_cfr.0
                 + self.bounced.0,
         )
     }

@@ -37,7 +37,7 @@ impl Pool {
 
     /// Takes back a plan, executed or not, and counts the steps that were done.
     pub fn finish(&mut self, now: Instant, plan: Plan, io: IoResult) -> Out {
-        self.ledgers.of(plan.link.volume).executed(&plan, io.steps_done);
+        self.ledgers.of(plan.link.volume).executed(&plan, io);
         let (device, mut cx) = self.parts(now);
         device.finish(&mut cx, plan, io)
     }

@@ -61,7 +61,7 @@ pub enum Command {
     Copy(CopyArgs),
     /// Change a disk while it runs
     ///
-    /// The keys are the long options of `add` that can change: copy, copy-max-bytes, copy-max-segment-bytes,
+    /// The keys are the long options of `add` that can change: copy, copy-backend, copy-max-bytes, copy-max-segment-bytes,
     /// copy-max-segments, and latency, bandwidth and media, of which `none` takes one back.
     Set(SetArgs),
     /// Show the ledger of a disk: what moved where

@@ -118,6 +118,17 @@ impl From<CopyMode> for CopyModeName {
     }
 }
 
+/// How copies that move bytes are carried out in a file, by the name it has on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CopyBackend {
+    /// By reading and writing.
+    #[default]
+    Rw,
+    /// By copy_file_range(2), where the file system does it: some share blocks then.
+    Cfr,
+}
+
 /// What all volumes of a pool share; set by the `add` that makes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -186,6 +197,8 @@ pub struct DiskConfig {
     pub read_only: bool,
     /// How copies are carried out. `None`: by remapping where the pool has a map, else by moving bytes.
     pub copy: Option<CopyModeName>,
+    /// How copies that move bytes are carried out in a file.
+    pub copy_backend: CopyBackend,
     /// The most bytes of a copy command (NVMe MCL).
     #[serde(with = "size")]
     pub copy_max_bytes: Bytes,
@@ -274,6 +287,7 @@ impl Default for DiskConfig {
             logical_block_size: None,
             read_only: false,
             copy: None,
+            copy_backend: CopyBackend::Rw,
             copy_max_bytes: Bytes::mib(128),
             copy_max_segment_bytes: Bytes::mib(16),
             copy_max_segments: 128,
@@ -488,6 +502,11 @@ impl DiskConfig {
         if self.copy == Some(CopyModeName::Remap) && !pool.mapped() {
             return Err(ConfigError::Excluded(
                 "copy remap: types loop and null have no map; use --copy memcpy, emulate or off",
+            ));
+        }
+        if self.copy_backend == CopyBackend::Cfr && !matches!(pool.kind, PoolType::File | PoolType::Loop) {
+            return Err(ConfigError::Excluded(
+                "copy-backend cfr: types ram and null have no file that the host could copy in; leave it out",
             ));
         }
         Ok(())

@@ -2,8 +2,8 @@
 //! configuration.
 
 use crate::config::{
-    CacheMode, ConfigError, CopyModeName, DEFAULT_CACHE_SIZE, DiskConfig, NvmeConfig, PoolConfig, PoolType,
-    RecoveryMode, ZoneConfig,
+    CacheMode, ConfigError, CopyBackend, CopyModeName, DEFAULT_CACHE_SIZE, DiskConfig, NvmeConfig,
+    PoolConfig, PoolType, RecoveryMode, ZoneConfig,
 };
 use crate::control::fault_rules::FaultSpec;
 use crate::store::header::Header;
@@ -96,6 +96,12 @@ pub struct AddOptions {
     #[arg(long, value_name = "MODE", help_heading = "Copy")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyModeName>,
+
+    /// How copies that move bytes are carried out in the file of types file and loop: rw reads and writes, cfr leaves it to
+    /// the file system (copy_file_range), which may share blocks [default: rw]
+    #[arg(long, value_name = "rw|cfr", help_heading = "Copy")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_backend: Option<CopyBackend>,
 
     /// The most bytes of a copy command (NVMe MCL) [default: 128M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Copy")]
@@ -304,6 +310,7 @@ impl AddOptions {
             read_only: self.read_only.or(other.read_only),
             memory: self.memory.or(other.memory),
             copy: self.copy.or(other.copy),
+            copy_backend: self.copy_backend.or(other.copy_backend),
             copy_max_bytes: self.copy_max_bytes.or(other.copy_max_bytes),
             copy_max_segment_bytes: self.copy_max_segment_bytes.or(other.copy_max_segment_bytes),
             copy_max_segments: self.copy_max_segments.or(other.copy_max_segments),
@@ -352,6 +359,7 @@ impl AddOptions {
             logical_block_size: self.logical_block_size,
             read_only: self.read_only.unwrap_or(false),
             copy: self.copy,
+            copy_backend: self.copy_backend.unwrap_or_default(),
             copy_max_bytes: self.copy_max_bytes.unwrap_or(default.copy_max_bytes),
             copy_max_segment_bytes: self.copy_max_segment_bytes.unwrap_or(default.copy_max_segment_bytes),
             copy_max_segments: self.copy_max_segments.unwrap_or(default.copy_max_segments),
@@ -526,6 +534,7 @@ impl AddOptions {
             read_only: Some(disk.read_only),
             memory: (pool.kind == PoolType::Ram).then_some(pool.memory),
             copy: Some(disk.copy_mode(pool)),
+            copy_backend: (disk.copy_backend != CopyBackend::Rw).then_some(disk.copy_backend),
             copy_max_bytes: Some(disk.copy_max_bytes),
             copy_max_segment_bytes: Some(disk.copy_max_segment_bytes),
             copy_max_segments: Some(disk.copy_max_segments),

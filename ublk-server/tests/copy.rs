@@ -86,6 +86,38 @@ fn every_mode_copies_the_bytes_and_says_how() {
 }
 
 #[test]
+fn the_file_system_copies_where_it_is_left_to_it() {
+    let env = Env::new();
+    let path = env.dir.join("image");
+    std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    let data = pattern(4 * MIB, 4);
+    for (kind, file) in [("file", "volume"), ("loop", "image")] {
+        let path = env.dir.join(file);
+        env.disk("a", &["-t", kind, "-f", path.to_str().unwrap(), "--size", "64M", "--copy", "memcpy"]);
+        let client = env.client("a");
+        write(&client, "a", 0, &data);
+        for (backend, to) in [("cfr", 8 * MIB), ("rw", 16 * MIB)] {
+            env.ok(&["set", "-n", "a", &format!("copy-backend={backend}")]);
+            env.ok(&["stats", "-n", "a", "--reset"]);
+            env.ok(&["copy", "-n", "a", "0+4M", &to.to_string()]);
+            let stats: Value = serde_json::from_str(&env.ok(&["stats", "-n", "a", "--json"])).unwrap();
+            let count = |name: &str| stats["counters"][name].as_u64().unwrap();
+            let by_file = if backend == "cfr" { 4 * MIB as u64 } else { 0 };
+            assert_eq!(
+                (count("moved_cfr_bytes"), count("moved_mode_bytes"), count("inside_read_bytes")),
+                (by_file, 4 * MIB as u64 - by_file, 4 * MIB as u64 - by_file),
+                "{kind}, {backend}: {stats}"
+            );
+            assert_eq!(count("copied_bytes"), 4 * MIB as u64);
+            assert_eq!(read(&client, "a", to, 4 * MIB), data, "{kind}, {backend}");
+        }
+        env.ok(&["del", "-n", "a"]);
+    }
+    let refused = env.ublk(&["add", "--no-ublk", "--copy-backend", "cfr"]);
+    assert!(refused.code == 2 && refused.stderr.contains("copy-backend cfr"), "{refused:?}");
+}
+
+#[test]
 fn limits_that_are_lowered_while_a_copy_runs_cut_it_again() {
     let env = Env::new();
     env.disk("a", &["--size", "256M", "--copy", "memcpy"]);

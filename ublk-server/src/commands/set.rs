@@ -2,7 +2,7 @@
 
 use super::{Failure, json, locate};
 use crate::cli::SetArgs;
-use crate::config::CopyModeName;
+use crate::config::{CopyBackend, CopyModeName};
 use crate::control::api::{LimitsPatch, LimitsView};
 use crate::state::State;
 use crate::timing::{NONE, parse_latency, parse_media};
@@ -23,6 +23,10 @@ fn parse(changes: &[String]) -> Result<LimitsPatch, Failure> {
         let (key, value) = change.split_once('=').ok_or_else(|| bad("not KEY=VALUE".to_string()))?;
         match key {
             "copy" => patch.copy = Some(mode(value).map_err(bad)?),
+            "copy-backend" => {
+                let backend = CopyBackend::from_str(value, false);
+                patch.copy_backend = Some(backend.map_err(|_| bad("must be rw or cfr".to_string()))?);
+            }
             "copy-max-bytes" => patch.copy_max_bytes = Some(parse_size(value).map_err(bad)?),
             "copy-max-segment-bytes" => patch.copy_max_segment_bytes = Some(parse_size(value).map_err(bad)?),
             "copy-max-segments" => {
@@ -42,7 +46,7 @@ fn parse(changes: &[String]) -> Result<LimitsPatch, Failure> {
             }
             "media" => patch.timing.media = Some(parse_media(value).map_err(bad)?),
             _ => {
-                let known = "copy, copy-max-bytes, copy-max-segment-bytes, copy-max-segments, latency, bandwidth, media";
+                let known = "copy, copy-backend, copy-max-bytes, copy-max-segment-bytes, copy-max-segments, latency, bandwidth, media";
                 return Err(
                     bad("this cannot change while the disk runs".to_string()).hint(format!("keys: {known}"))
                 );
@@ -73,6 +77,7 @@ mod tests {
         let patch = parse(&changes[1..].iter().map(|text| (*text).to_string()).collect::<Vec<_>>()).unwrap();
         assert_eq!(patch.timing.bandwidth.as_deref(), Some("none"));
         for change in [
+            "copy-backend=dd",
             "latency=read",
             "bandwidth=fast",
             "media=floppy",

@@ -76,6 +76,7 @@ pub(super) fn line(stats: &Stats) -> String {
         ("moved_mode_bytes", "moved (mode)"),
         ("moved_incongruent_bytes", "moved (incongruent)"),
         ("moved_head_tail_bytes", "moved (head/tail)"),
+        ("moved_cfr_bytes", "copied by the file system"),
         ("moved_part_block_bytes", "moved (part of a block)"),
         ("bounced_bytes", "bounced"),
     ] {

@@ -1,7 +1,7 @@
 //! What goes over the socket, as server and client both know it. Addresses and lengths are bytes. A key that is
 //! not here is refused.
 
-use crate::config::{CacheMode, CopyModeName, DiskConfig, PoolConfig, PoolType};
+use crate::config::{CacheMode, CopyBackend, CopyModeName, DiskConfig, PoolConfig, PoolType};
 use crate::debug::ThreadKind;
 use crate::timing::TimingConfig;
 use crate::units::{optional_size, size};
@@ -174,6 +174,9 @@ pub struct NvmeHost {
 pub struct LimitsView {
     /// How copies are carried out.
     pub copy: CopyModeName,
+    /// How copies that move bytes are carried out in a file.
+    #[serde(default)]
+    pub copy_backend: CopyBackend,
     /// The most bytes of a copy command (NVMe MCL).
     #[serde(with = "size")]
     pub copy_max_bytes: Bytes,
@@ -194,6 +197,9 @@ pub struct LimitsPatch {
     /// How copies are carried out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyModeName>,
+    /// How copies that move bytes are carried out in a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_backend: Option<CopyBackend>,
     /// The most bytes of a copy command.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub copy_max_bytes: Option<Bytes>,
@@ -312,6 +318,7 @@ impl From<&Ledger> for Stats {
             ("moved_mode_bytes", ledger.moved_mode.0),
             ("moved_incongruent_bytes", ledger.moved_incongruent.0),
             ("moved_head_tail_bytes", ledger.moved_head_tail.0),
+            ("moved_cfr_bytes", ledger.moved_cfr.0),
             ("moved_part_block_bytes", ledger.moved_part_block.0),
             ("bounced_bytes", ledger.bounced.0),
             ("copied_bytes", ledger.copied().0),

@@ -4,7 +4,8 @@ use super::inline::flip;
 use super::port::Port;
 use super::ring::FileOp;
 use crate::store::{Buffer, FileStore};
-use emulation::{BlkStatus, IoResult, Plan, Step};
+use emulation::ledger::MoveReason;
+use emulation::{BlkStatus, Bytes, IoResult, Plan, Step};
 use rustix::io::Errno;
 
 /// The most bytes that one operation moves.
@@ -15,6 +16,8 @@ const CHUNK: usize = 1 << 20;
 pub(crate) enum Progress {
     /// By this operation.
     Op(FileOp),
+    /// By a copy that the file system makes: from here, to there, so many bytes.
+    Copy { from: u64, to: u64, len: usize },
     /// By the commit of the metadata, its last step.
     Commit,
     /// It does not.
@@ -74,6 +77,7 @@ impl Transfer {
 enum Doing {
     Transfer(Transfer),
     Allocate { mode: i32 },
+    Copy,
     Sync,
 }
 
@@ -87,11 +91,15 @@ pub(crate) struct Job {
     doing: Option<Doing>,
     /// The pool has metadata to commit.
     commits: bool,
+    /// Moves are left to the file system.
+    by_file: bool,
+    /// Bytes that it copied.
+    copied: u64,
 }
 
 impl Job {
-    pub(crate) fn new(plan: Plan, commits: bool) -> Self {
-        Self { plan, step: 0, done: 0, doing: None, commits }
+    pub(crate) fn new(plan: Plan, commits: bool, by_file: bool) -> Self {
+        Self { plan, step: 0, done: 0, doing: None, commits, by_file, copied: 0 }
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -128,13 +136,18 @@ impl Job {
                 self.transferred(transfer, result, buffer, store, buffers, port)
             }
             Doing::Allocate { mode } => self.allocated(mode, result, store, buffers, port),
+            Doing::Copy => self.copied(result, store, buffers, port),
             Doing::Sync => check(result).and_then(|_| self.step_done(store, buffers, port)),
         };
         next.unwrap_or_else(|error| self.failed(error))
     }
 
     fn failed(&self, error: Errno) -> Progress {
-        Progress::Finished(IoResult::failed(BlkStatus::from_errno(error.raw_os_error()), self.step))
+        self.finished(IoResult::failed(BlkStatus::from_errno(error.raw_os_error()), self.step))
+    }
+
+    fn finished(&self, io: IoResult) -> Progress {
+        Progress::Finished(IoResult { cfr: Bytes(self.copied), ..io })
     }
 
     fn step_done(
@@ -187,8 +200,14 @@ impl Job {
                     port.take(*offset, &mut buffer.bytes_mut()[..len])?;
                     return Ok(self.transfer(Transfer::new(true, position, len), buffer));
                 }
-                Step::Move { from, .. } => {
+                Step::Move { from, to, reason } => {
                     let len = chunk(from.len.bytes().0 - self.done);
+                    if self.by_file && *reason != MoveReason::PartBlock && store.copies_by_file() {
+                        let at = |sector| store.position(sector) + self.done;
+                        let (from, to) = (at(from.start), at(*to));
+                        self.doing = Some(Doing::Copy);
+                        return Ok(Progress::Copy { from, to, len });
+                    }
                     let position = store.position(from.start) + self.done;
                     return Ok(self.transfer(Transfer::new(false, position, len), buffers.get(len)));
                 }
@@ -220,7 +239,7 @@ impl Job {
             self.step += 1;
             self.done = 0;
         }
-        Ok(Progress::Finished(IoResult::done(&self.plan)))
+        Ok(self.finished(IoResult::done(&self.plan)))
     }
 
     fn transferred(
@@ -265,6 +284,34 @@ impl Job {
         };
         buffers.put(buffer);
         self.done += transfer.len as u64;
+        if self.done < total {
+            self.go_on(store, buffers, port)
+        } else {
+            self.step_done(store, buffers, port)
+        }
+    }
+
+    /// The file system copied so much, or does not copy. What it does not, reads and writes do.
+    fn copied(
+        &mut self,
+        result: i32,
+        store: &FileStore,
+        buffers: &mut Buffers,
+        port: &mut Port<'_>,
+    ) -> Result<Progress, Errno> {
+        let Step::Move { from, .. } = &self.plan.steps[self.step] else { panic!("a copy is of a move") };
+        let total = from.len.bytes().0;
+        match check(result) {
+            // Beyond the end of the file, which reads tell.
+            Ok(0) | Err(Errno::INVAL) => self.by_file = false,
+            Ok(bytes) => {
+                self.done += u64::from(bytes);
+                self.copied += u64::from(bytes);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV) => store.no_copies_by_file(),
+            Err(error) => return Err(error),
+        }
         if self.done < total {
             self.go_on(store, buffers, port)
         } else {

@@ -14,6 +14,8 @@ pub(crate) enum Message {
     Next(RequestId, Next),
     /// A plan of this thread comes back from the commit of its last step.
     Committed(Plan, IoResult),
+    /// How far the file system came with the copy of a job of this thread, as an operation of the ring would say it.
+    Copied(usize, i32),
     /// A new request of a door in tokio.
     Call(Call),
     /// End this request of this thread early.

@@ -7,6 +7,7 @@
 use crate::store::Store;
 use crate::store::meta::Meta;
 use commit::Committer;
+use copier::Copier;
 use emulation::{Control, Flags, Instant, Next, Op, Out, Pool, RequestId, VolumeId};
 use mailbox::{Mailbox, Message};
 use std::io;
@@ -19,6 +20,7 @@ use tokio::sync::oneshot;
 
 mod calls;
 mod commit;
+mod copier;
 mod file_job;
 mod inline;
 pub(crate) mod mailbox;
@@ -79,6 +81,9 @@ pub struct Engine {
     store: Store,
     /// Of a pool whose metadata outlives the server.
     committer: Option<Committer>,
+    /// Of a pool in a file, and the volumes whose copies it has the file system do.
+    copier: Option<Copier>,
+    copied_by_file: RwLock<Vec<bool>>,
     origin: std::time::Instant,
     owners: RwLock<Vec<Option<Arc<Mailbox>>>>,
     workers: Vec<Owner>,
@@ -154,9 +159,15 @@ impl Engine {
     pub fn new(pool: Pool, store: Store, meta: Option<Arc<Meta>>) -> io::Result<Arc<Self>> {
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
         let mailboxes = (0..count).map(|_| Mailbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
+        let copier = match &store {
+            Store::File(_) => Some(Copier::start()?),
+            Store::Ram(_) | Store::Null => None,
+        };
         let engine = Arc::new(Self {
             pool: Mutex::new(pool),
             store,
+            copier,
+            copied_by_file: RwLock::default(),
             committer: meta.map(Committer::start).transpose()?,
             origin: std::time::Instant::now(),
             owners: RwLock::new(mailboxes.iter().cloned().map(Some).collect()),
@@ -226,6 +237,20 @@ impl Engine {
         result
     }
 
+    /// From now on copies within the volume that move bytes are left to the file system, or not.
+    pub(crate) fn set_copy_by_file(&self, volume: VolumeId, by_file: bool) {
+        let mut all = self.copied_by_file.write().expect("a panic ends the process");
+        if all.len() <= volume.index() {
+            all.resize(volume.index() + 1, false);
+        }
+        all[volume.index()] = by_file;
+    }
+
+    fn is_copied_by_file(&self, volume: VolumeId) -> bool {
+        let all = self.copied_by_file.read().expect("a panic ends the process");
+        all.get(volume.index()).copied().unwrap_or(false)
+    }
+
     /// Waits until a rule of faults has cut the power of a volume; [`Pool::take_power_cuts`] says of which.
     pub async fn power_cut(&self) {
         self.power_cuts.notified().await;
@@ -278,6 +303,7 @@ impl Engine {
         let threads = std::mem::take(&mut *self.threads.lock().expect("a panic ends the process"));
         threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the process"));
         self.committer.iter().for_each(Committer::stop);
+        self.copier.iter().for_each(Copier::stop);
     }
 
     /// A number for a new thread that owns requests.

@@ -5,6 +5,7 @@
 //! one link of each chain runs before a request that was already there begins.
 
 pub(crate) use super::calls::Call;
+use super::copier::Work;
 use super::file_job::{Buffers, Job, Progress};
 use super::inline;
 use super::mailbox::{Mailbox, Message};
@@ -105,7 +106,7 @@ impl<D: Door> Runner<D> {
                     Event::File { job, result, buffer } => self.file_event(&engine, job, result, buffer),
                     Event::Mail => {
                         self.mailbox.take(&mut mail);
-                        mail.drain(..).for_each(|message| self.message(message));
+                        mail.drain(..).for_each(|message| self.message(&engine, message));
                     }
                 }
             }
@@ -135,13 +136,14 @@ impl<D: Door> Runner<D> {
         }
     }
 
-    fn message(&mut self, message: Message) {
+    fn message(&mut self, engine: &Engine, message: Message) {
         match message {
             Message::Next(id, next) => self.answers.push((id, next)),
             Message::Committed(plan, io) => {
                 self.committing -= 1;
                 self.done_with(plan, io);
             }
+            Message::Copied(job, result) => self.file_event(engine, job, result, None),
             Message::Call(call) => self.begin.extend(self.door.call(call)),
             Message::Abort(id) => self.abort.push(id),
             Message::Hurry(volume) => self.hurry(volume),
@@ -251,7 +253,8 @@ impl<D: Door> Runner<D> {
                 self.done_with(plan, io);
             }
             Store::File(file) => {
-                let mut job = Job::new(plan, engine.committer.is_some());
+                let by_file = plan.link.source.is_some() && engine.is_copied_by_file(plan.link.volume);
+                let mut job = Job::new(plan, engine.committer.is_some(), by_file);
                 let mut buffers = std::mem::take(&mut self.buffers);
                 let progress = job.start(file, &mut buffers, &mut self.port(job.plan()));
                 self.buffers = buffers;
@@ -283,6 +286,12 @@ impl<D: Door> Runner<D> {
         match progress {
             Progress::Op(op) => {
                 self.ring.file(index, file.file(), op);
+                self.jobs[index] = Some(job);
+            }
+            Progress::Copy { from, to, len } => {
+                let (file, mailbox) = (Arc::clone(file.file()), Arc::clone(&self.mailbox));
+                let copier = engine.copier.as_ref().expect("the store is a file");
+                copier.copy(Work { file, from, to, len, job: index, mailbox });
                 self.jobs[index] = Some(job);
             }
             Progress::Commit => {

@@ -465,6 +465,7 @@ impl Disks {
 pub(crate) fn limits_view(limits: &Limits, config: &DiskConfig) -> LimitsView {
     LimitsView {
         copy: limits.copy_mode.into(),
+        copy_backend: config.copy_backend,
         copy_max_bytes: limits.copy_max_bytes,
         copy_max_segment_bytes: limits.copy_max_segment_bytes,
         copy_max_segments: limits.copy_max_segments,

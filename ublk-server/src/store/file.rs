@@ -21,6 +21,7 @@ pub struct FileStore {
     direct: bool,
     no_zero_range: AtomicBool,
     no_punch_hole: AtomicBool,
+    no_copy: AtomicBool,
 }
 
 impl FileStore {
@@ -61,6 +62,7 @@ impl FileStore {
             direct,
             no_zero_range: AtomicBool::new(false),
             no_punch_hole: AtomicBool::new(false),
+            no_copy: AtomicBool::new(!kind.is_file()),
         })
     }
 
@@ -104,6 +106,16 @@ impl FileStore {
     pub(crate) fn trim_mode(&self) -> Option<i32> {
         let refused = self.no_punch_hole.load(Ordering::Relaxed);
         (!refused).then_some(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+    }
+
+    /// True when the file system copies within the file, as far as is known.
+    pub(crate) fn copies_by_file(&self) -> bool {
+        !self.no_copy.load(Ordering::Relaxed)
+    }
+
+    /// The file system does not copy within the file.
+    pub(crate) fn no_copies_by_file(&self) {
+        self.no_copy.store(true, Ordering::Relaxed);
     }
 
     /// The file system or device does not do this mode.

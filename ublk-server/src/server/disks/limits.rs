@@ -18,6 +18,7 @@ impl Server {
             (entry.config.clone(), native_id(entry))
         };
         config.copy = patch.copy.or(config.copy);
+        config.copy_backend = patch.copy_backend.unwrap_or(config.copy_backend);
         config.copy_max_bytes = patch.copy_max_bytes.unwrap_or(config.copy_max_bytes);
         config.copy_max_segment_bytes = patch.copy_max_segment_bytes.unwrap_or(config.copy_max_segment_bytes);
         config.copy_max_segments = patch.copy_max_segments.unwrap_or(config.copy_max_segments);
@@ -34,6 +35,7 @@ impl Server {
             tell_kernel(id, low).map_err(|error| error.hint("nothing was changed"))?;
         }
         self.engine.control(Control::SetLimits(found.volume, limits.clone()));
+        self.set_copy_backend(found.volume, &config);
         if !patch.timing.is_none() {
             self.set_timing(found.volume, &config);
         }

@@ -2,7 +2,7 @@
 
 use super::super::durable::{Durable, Volume};
 use super::{Entry, How, Server};
-use crate::config::DiskConfig;
+use crate::config::{CopyBackend, DiskConfig};
 use crate::control::api::{ApiError, Disk};
 use crate::state::DiskRecord;
 use emulation::{Control, Flags, Op, VolumeId};
@@ -45,6 +45,7 @@ impl Server {
             None => self.engine.control(Control::AddVolume(id, limits.clone())),
         }
         self.set_timing(id, &config);
+        self.set_copy_backend(id, &config);
         {
             let mut disks = self.disks();
             disks.next_volume = disks.next_volume.max(number + 1);
@@ -63,6 +64,7 @@ impl Server {
                 .map_err(|error| ApiError::from_lines(400, "bad-request", &error.to_string()))?;
             self.engine.control(Control::AddVolume(next, limits.clone()));
             self.set_timing(next, config);
+            self.set_copy_backend(next, config);
             return Ok(Volume { id: next, limits, fresh: true });
         };
         let used = |id| self.disks().by_name.values().any(|entry| entry.volume == id);
@@ -73,6 +75,7 @@ impl Server {
             false => Control::SetLimits(volume.id, limits),
         });
         self.set_timing(volume.id, config);
+        self.set_copy_backend(volume.id, config);
         Ok(volume)
     }
 
@@ -80,6 +83,11 @@ impl Server {
     pub(super) fn set_timing(&self, id: VolumeId, config: &DiskConfig) {
         let timing = config.timing.timing().expect("checked with the limits");
         self.engine.control(Control::SetTiming(id, timing));
+    }
+
+    /// From now on copies of the volume move bytes as its configuration says.
+    pub(super) fn set_copy_backend(&self, id: VolumeId, config: &DiskConfig) {
+        self.engine.set_copy_by_file(id, config.copy_backend == CopyBackend::Cfr);
     }
 
     /// The disk of a volume is gone. The volume goes with it, unless it is one that lies in a file.
