@@ -32,6 +32,27 @@ function values(test, name,   list, r) {
 	return list
 }
 
+# A row: ours of a type beside the targets of this kind of the peers.
+function row(test, load, type, kind, aim,   ours, peer, programs, p, name, list, met, ceiling) {
+	ours = "ublk-" type
+	split("rublk ublksrv", programs, " ")
+	for (p = 1; p <= 2; p++) {
+		name = programs[p] "-" kind
+		if (values(test, name) != "" && (peer == "" || median(values(test, name)) > median(values(test, peer)))) peer = name
+	}
+	list = peer == "" ? "" : ratios(test, ours, peer)
+	met = list != "" && median(list) >= aim
+	ceiling = type == "ram" ? ratios(test, ours, "null_blk") : ""
+	printf "| -t %s, %s | %s | %s | %s | %s | %s | >= %.2f | %s | %s |\n", type, load,
+		spread(values(test, ours), "%.0f"), spread(values(test, "rublk-" kind), "%.0f"),
+		spread(values(test, "ublksrv-" kind), "%.0f"),
+		type == "ram" ? spread(values(test, "null_blk"), "%.0f") : "",
+		list == "" ? "no peer" : spread(list, "%.2f") " " peer, aim, list == "" ? "" : met ? "met" : "missed",
+		spread(ceiling, "%.2f")
+	if (list != "") json("-t " type " " load " : " peer, "x", list, aim, met)
+	if (ceiling != "") json("-t " type " " load " : null_blk", "x", ceiling, "")
+}
+
 $1 == "iops" {
 	if ($2 >= rounds) rounds = $2 + 1
 	iops[$3 " " $4, $5, $2] = $6
@@ -46,30 +67,19 @@ $1 == "copied" { copied[$3] = copied[$3] " " $4 / 1048576 }
 END {
 	print "| load | ours, IOPS | rublk | ublksrv | null_blk | ours : faster peer | aim | | ours : null_blk |"
 	print "|---|---|---|---|---|---|---|---|---|"
+	# Types ram and file take their turns with the same disks of peers.
 	for (t = 1; t <= count; t++) {
-		test = tests[t]
-		split(test, part, " ")
-		if (part[1] == "nvme") { over_nvme[++nvme_count] = part[2]; continue }
-		ours = part[1] == "ram" ? "ublk-ram" : "ublk-null"
-		kind = part[1] == "ram" ? "loop" : "null"
-		aim = part[1] == "ram" ? 1.25 : 1.0
-		peer = ""
-		split("rublk ublksrv", programs, " ")
-		for (p = 1; p <= 2; p++) {
-			name = programs[p] "-" kind
-			if (values(test, name) != "" && (peer == "" || median(values(test, name)) > median(values(test, peer)))) peer = name
-		}
-		list = peer == "" ? "" : ratios(test, ours, peer)
-		met = list != "" && median(list) >= aim
-		ceiling = part[1] == "ram" ? ratios(test, ours, "null_blk") : ""
-		printf "| -t %s, %s | %s | %s | %s | %s | %s | >= %.2f | %s | %s |\n", part[1], part[2],
-			spread(values(test, ours), "%.0f"), spread(values(test, "rublk-" kind), "%.0f"),
-			spread(values(test, "ublksrv-" kind), "%.0f"),
-			part[1] == "ram" ? spread(values(test, "null_blk"), "%.0f") : "",
-			list == "" ? "no peer" : spread(list, "%.2f") " " peer, aim, list == "" ? "" : met ? "met" : "missed",
-			spread(ceiling, "%.2f")
-		if (list != "") json("-t " part[1] " " part[2] " : " peer, "x", list, aim, met)
-		if (ceiling != "") json("-t " part[1] " " part[2] " : null_blk", "x", ceiling, "")
+		split(tests[t], part, " ")
+		if (part[1] == "nvme") over_nvme[++nvme_count] = part[2]
+		else if (part[1] == "ram") row(tests[t], part[2], "ram", "loop", 1.25)
+	}
+	for (t = 1; t <= count; t++) {
+		split(tests[t], part, " ")
+		if (part[1] == "ram") row(tests[t], part[2], "file", "loop", 1.0)
+	}
+	for (t = 1; t <= count; t++) {
+		split(tests[t], part, " ")
+		if (part[1] == "null") row(tests[t], part[2], "null", "null", 1.0)
 	}
 	if (nvme_count) {
 		print ""

@@ -1,7 +1,8 @@
 //! Work whose every flush is known, and the check of a disk against it; see `tests::logwrites`.
 //!
-//! - `logwrites work DISK BLOCKS ROUNDS ACKS DEVICE`: changes blocks and flushes them, round by round; writes what is flushed
-//!   to ACKS before and tells the log of the dm-log-writes DEVICE `ack ROUND` after each flush
+//! - `logwrites work DISK BLOCKS FIRST LAST ACKS DEVICE`: changes blocks and flushes them, in the first round all of them;
+//!   writes what is flushed to ACKS before, and after it tells the log of the dm-log-writes DEVICE `ack ROUND`, or prints that
+//!   where DEVICE is `-`
 //! - `logwrites flushes LOG`: prints the number of flushes in a log
 //! - `logwrites replay LOG FROM TO DISK`: does again what the log has from its flush FROM to its flush TO; prints the last
 //!   round that was acknowledged by then
@@ -10,6 +11,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 use tests::logwrites::{Acknowledged, Action, read, until_flush};
@@ -20,8 +22,8 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["work", disk, blocks, rounds, acks, device] => {
-            work(disk, blocks.parse()?, rounds.parse()?, acks, device)
+        ["work", disk, blocks, first, last, acks, device] => {
+            work(disk, blocks.parse()?, first.parse()?..=last.parse()?, acks, device)
         }
         ["flushes", log] => {
             let entries = read(&File::open(log)?).context(log.to_string())?;
@@ -43,23 +45,33 @@ fn filled(block: u64, version: u64) -> Vec<u8> {
     (0..BLOCK as u64 / 8).flat_map(|at| word(at).to_le_bytes()).collect()
 }
 
-fn work(disk: &str, blocks: u64, rounds: u64, acks: &str, device: &str) -> Result<()> {
+fn work(disk: &str, blocks: u64, rounds: RangeInclusive<u64>, acks: &str, device: &str) -> Result<()> {
     let disk = File::options().read(true).write(true).open(disk).context(disk.to_string())?;
-    let mut acks = File::create(acks).context(acks.to_string())?;
-    let mut seed = 1u64;
+    let mut acks = File::options().append(true).create(true).open(acks).context(acks.to_string())?;
+    let mut seed = *rounds.start();
     let mut draw = |below: u64| {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (seed >> 33) % below
     };
-    for round in 1..=rounds {
-        let mut lines = String::new();
-        for _ in 0..1 + draw(12) {
-            let block = draw(blocks);
-            disk.write_all_at(&filled(block, round), block * BLOCK as u64)?;
-            lines.push_str(&format!("{round} {block} {round}\n"));
-        }
+    for round in rounds.clone() {
+        let changed: Vec<u64> = match round == *rounds.start() {
+            true => (0..blocks).collect(),
+            false => (0..1 + draw(12)).map(|_| draw(blocks)).collect(),
+        };
+        let lines: String = changed.iter().map(|block| format!("{round} {block} {round}\n")).collect();
+        // Said before it is done: what reaches the disk without a flush is known too.
         acks.write_all(lines.as_bytes())?;
+        if rustix::termios::isatty(&acks) {
+            rustix::termios::tcdrain(&acks)?;
+        }
+        for block in changed {
+            disk.write_all_at(&filled(block, round), block * BLOCK as u64)?;
+        }
         disk.sync_all()?;
+        if device == "-" {
+            println!("ack {round}");
+            continue;
+        }
         let status = Command::new("dmsetup")
             .args(["message", device, "0", "mark", &format!("ack {round}")])
             .status()?;

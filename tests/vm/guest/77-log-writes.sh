@@ -28,7 +28,7 @@ add --size 40M --pool logs --name replayed && replayed=$disk || bail "a device t
 add --size 40M --pool logs --name tried && tried=$disk tried_id=$id || bail "a device to try on is added"
 logged || bail "a device is logged"
 add -t file -f /dev/mapper/logged --size 16M --name v || bail "a disk on the logged device is added"
-check "work with a flush a round" timeout 300 logwrites work "$disk" 1024 60 "$work/acks" logged
+check "work with a flush a round" timeout 300 logwrites work "$disk" 1024 1 60 "$work/acks" logged
 timeout 60 ublk del -n "$id"
 check "the log ends" dmsetup remove --retry logged
 flushes=$(logwrites flushes "$log")
