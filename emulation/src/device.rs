@@ -79,7 +79,7 @@ impl Completion {
     }
 }
 
-/// A plan's number, never used twice in the life of a device.
+/// A plan's number. A device uses it for no other plan that lives, and not again soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlanId(pub u64);
 
@@ -108,7 +108,7 @@ pub struct Plan {
     /// What it is about, in logical terms.
     pub link: Link,
     /// The work. May be empty: a link that changes the map alone.
-    pub steps: SmallVec<[Step; 2]>,
+    pub steps: Steps,
 }
 
 impl Plan {
@@ -117,6 +117,9 @@ impl Plan {
         self.steps.is_empty() && self.link.source.is_none() && self.link.destination.is_none()
     }
 }
+
+/// Most plans have one step.
+pub type Steps = SmallVec<[Step; 1]>;
 
 /// The logical ranges of a link, for layers above the map and for traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +200,7 @@ pub enum Step {
     /// What was written to the store before this step began becomes durable.
     Sync,
     /// The metadata of a durable image becomes durable, all of it or none.
-    Commit(Commit),
+    Commit(Box<Commit>),
 }
 
 /// How the execution of a plan went.

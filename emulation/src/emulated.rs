@@ -148,6 +148,15 @@ impl Emulated {
         }
     }
 
+    fn routed(&mut self, cx: &mut Cx<'_>, answers: Out) -> Out {
+        if self.copies.is_empty() {
+            return answers;
+        }
+        let mut out = Out::new();
+        self.route(cx, answers, &mut out);
+        out
+    }
+
     fn inner_done(&mut self, cx: &mut Cx<'_>, id: RequestId, completion: &Completion, out: &mut Out) {
         let copy = self.copies.get_mut(&id).expect("the copy lives");
         if !completion.status.is_ok() {
@@ -250,34 +259,28 @@ impl BlockDevice for Emulated {
             | Op::ZoneResetAll
             | Op::ReportZones { .. } => {
                 let inner = self.inner.begin(cx, request);
-                self.route(cx, inner, &mut out);
+                return self.routed(cx, inner);
             }
         }
         out
     }
 
     fn finish(&mut self, cx: &mut Cx<'_>, plan: Plan, io: IoResult) -> Out {
-        let mut out = Out::new();
         let inner = self.inner.finish(cx, plan, io);
-        self.route(cx, inner, &mut out);
-        out
+        self.routed(cx, inner)
     }
 
     fn abort(&mut self, cx: &mut Cx<'_>, id: RequestId) -> Out {
         if let Some(copy) = self.copies.get_mut(&id) {
             copy.end.get_or_insert(BlkStatus::Aborted);
         }
-        let mut out = Out::new();
         let inner = self.inner.abort(cx, id);
-        self.route(cx, inner, &mut out);
-        out
+        self.routed(cx, inner)
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) -> (Out, Option<Instant>) {
-        let mut out = Out::new();
         let (inner, next) = self.inner.wake(cx);
-        self.route(cx, inner, &mut out);
-        (out, next)
+        (self.routed(cx, inner), next)
     }
 
     fn control(&mut self, cx: &mut Cx<'_>, control: Control) -> Out {
@@ -291,10 +294,8 @@ impl BlockDevice for Emulated {
             | Control::SetTiming(..)
             | Control::FailZone(..) => {}
         }
-        let mut out = Out::new();
         let inner = self.inner.control(cx, control);
-        self.route(cx, inner, &mut out);
-        out
+        self.routed(cx, inner)
     }
 
     fn usage(&self) -> Usage {

@@ -6,14 +6,15 @@
 use crate::copy;
 use crate::device;
 use crate::device::{
-    BlockDevice, Completion, Control, Cx, IoResult, Link, Next, Out, Plan, PlanId, PortKind, Step,
+    BlockDevice, Completion, Control, Cx, IoResult, Link, Next, Out, Plan, PlanId, PortKind, Step, Steps,
     StoreRange, Usage,
 };
 use crate::ledger::MoveReason;
 use crate::limits::{CopyMode, Limits};
-use crate::parking::{Claim, Parking, Ticket};
+use crate::parking::{Claim, Entered, Parking, Ticket};
 use crate::redo::RedoLog;
 use crate::request::{Flags, Op, Request, RequestId, VolumeId};
+use crate::slots::Slots;
 use crate::status::BlkStatus;
 use crate::time::Instant;
 use crate::units::{Bytes, PhysSector, SectorRange, Sectors};
@@ -30,9 +31,9 @@ pub struct Identity {
     volatile: bool,
     slots: Vec<Slot>,
     parking: Parking<RangeClaim>,
-    chains: BTreeMap<RequestId, Chain>,
-    live: BTreeMap<PlanId, Work>,
-    next_plan: u64,
+    /// The chains that are parked; the others are with their live plans.
+    waiting: BTreeMap<RequestId, (Ticket, Box<Chain>)>,
+    live: Slots<Work>,
 }
 
 /// A volume's place. The epoch outlives the volume.
@@ -50,14 +51,13 @@ struct Chain {
     done: Sectors,
     total: Sectors,
     aborted: bool,
-    parked: Option<Ticket>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Work {
     /// A read or a sync, with the bytes it answers.
     Plain(Bytes),
-    Link(Ticket, Sectors),
+    Link(Box<Chain>, Entered, Sectors),
 }
 
 /// What a link writes, and what a copy link reads.
@@ -84,7 +84,7 @@ impl Claim for RangeClaim {
 struct Shape {
     claim: RangeClaim,
     port: PortKind,
-    steps: SmallVec<[Step; 2]>,
+    steps: Steps,
 }
 
 impl Chain {
@@ -151,6 +151,15 @@ impl Chain {
         }
     }
 
+    fn end(&self, status: BlkStatus) -> Next {
+        let index = u32::try_from(self.segment).unwrap_or(u32::MAX);
+        Next::Done(Completion {
+            bytes: self.total.bytes(),
+            first_failed_segment: matches!(self.request.op, Op::Copy(_)).then_some(index),
+            ..Completion::refused(status)
+        })
+    }
+
     /// True when `len` more sectors make it whole.
     fn whole_after(&self, len: Sectors) -> bool {
         let all = match self.request.op.copy() {
@@ -172,9 +181,8 @@ impl Identity {
             volatile,
             slots: Vec::new(),
             parking: Parking::new(),
-            chains: BTreeMap::new(),
-            live: BTreeMap::new(),
-            next_plan: 0,
+            waiting: BTreeMap::new(),
+            live: Slots::default(),
         }
     }
 
@@ -182,9 +190,9 @@ impl Identity {
         self.slots.get(volume.index()).map_or(0, |slot| slot.epoch)
     }
 
-    fn plan(&mut self, request: RequestId, port: PortKind, link: Link, steps: SmallVec<[Step; 2]>) -> Plan {
-        self.next_plan += 1;
-        Plan { id: PlanId(self.next_plan), request, port, not_before: Instant::ORIGIN, link, steps }
+    fn plan(&mut self, work: Work, request: RequestId, port: PortKind, link: Link, steps: Steps) -> Plan {
+        let id = PlanId(self.live.insert(work));
+        Plan { id, request, port, not_before: Instant::ORIGIN, link, steps }
     }
 
     fn begin_plain(&mut self, request: &Request) -> Next {
@@ -204,10 +212,8 @@ impl Identity {
         };
         let source = range.map(|range| (request.volume, range));
         let link = Link { volume: request.volume, source, destination: None };
-        let plan = self.plan(request.id, port, link, smallvec![step]);
         let bytes = range.map_or(Bytes(0), |range| range.len.bytes());
-        self.live.insert(plan.id, Work::Plain(bytes));
-        Next::Run(plan)
+        Next::Run(self.plan(Work::Plain(bytes), request.id, port, link, smallvec![step]))
     }
 
     fn begin_chain(&mut self, request: Request) -> Next {
@@ -226,33 +232,28 @@ impl Identity {
                 }
             }
         }
-        let id = request.id;
-        let chain = Chain {
+        let chain = Box::new(Chain {
             request,
             epochs,
             segment: 0,
             done: Sectors::ZERO,
             total: Sectors::ZERO,
             aborted: false,
-            parked: None,
-        };
-        assert!(self.chains.insert(id, chain).is_none(), "{id:?} lives already");
-        self.advance(id, None)
+        });
+        self.advance(chain, None)
     }
 
-    fn advance(&mut self, id: RequestId, ticket: Option<Ticket>) -> Next {
-        let chain = &self.chains[&id];
-        if self.stale(chain) {
-            return self.end(id, BlkStatus::IoErr);
+    fn advance(&mut self, chain: Box<Chain>, ticket: Option<Ticket>) -> Next {
+        if self.stale(&chain) {
+            return chain.end(BlkStatus::IoErr);
         }
         let volume = chain.request.volume;
         let map_block = self.limits(volume).expect("the epoch is that of begin").map_block;
         let Some(mut shape) = chain.shape(map_block) else {
-            let chain = self.chains.remove(&id).expect("the chain lives");
             return Next::Done(Completion::ok(chain.total.bytes()));
         };
         if chain.aborted {
-            return self.end(id, BlkStatus::Aborted);
+            return chain.end(BlkStatus::Aborted);
         }
         let len = shape.claim.writes.1.len;
         if self.volatile && chain.request.flags.has(Flags::FUA) && chain.whole_after(len) {
@@ -260,35 +261,42 @@ impl Identity {
         }
         let ticket = ticket.unwrap_or_else(|| self.parking.ticket());
         if self.parking.blocked(ticket, &shape.claim) {
+            let id = chain.request.id;
             self.parking.park(ticket, id, shape.claim);
-            self.chains.get_mut(&id).expect("the chain lives").parked = Some(ticket);
+            let before = self.waiting.insert(id, (ticket, chain));
+            assert!(before.is_none(), "{id:?} waits already");
             return Next::Wait;
         }
         let link = Link { volume, source: shape.claim.copies, destination: Some(shape.claim.writes.1) };
-        self.parking.enter(ticket, shape.claim);
-        let plan = self.plan(id, shape.port, link, shape.steps);
-        self.live.insert(plan.id, Work::Link(ticket, len));
-        Next::Run(plan)
+        let entered = self.parking.enter(shape.claim);
+        let id = chain.request.id;
+        Next::Run(self.plan(Work::Link(chain, entered, len), id, shape.port, link, shape.steps))
     }
 
-    fn finish_link(&mut self, id: RequestId, ticket: Ticket, len: Sectors, status: BlkStatus) -> Next {
-        self.parking.leave(ticket);
-        if self.stale(&self.chains[&id]) {
-            return self.end(id, BlkStatus::IoErr);
+    fn finish_link(
+        &mut self,
+        mut chain: Box<Chain>,
+        entered: Entered,
+        len: Sectors,
+        status: BlkStatus,
+    ) -> Next {
+        self.parking.leave(entered);
+        if self.stale(&chain) {
+            return chain.end(BlkStatus::IoErr);
         }
         if !status.is_ok() {
-            return self.end(id, status);
+            return chain.end(status);
         }
-        self.chains.get_mut(&id).expect("the chain lives").progress(len);
-        self.advance(id, None)
+        chain.progress(len);
+        self.advance(chain, None)
     }
 
     fn pump(&mut self, out: &mut Out) {
         let mut next = self.parking.parked_from(Parking::<RangeClaim>::FIRST);
         while let Some((ticket, id, claim)) = next {
             if !self.parking.blocked(ticket, claim) {
-                self.unpark(id, ticket);
-                match self.advance(id, Some(ticket)) {
+                let chain = self.unpark(id, ticket);
+                match self.advance(chain, Some(ticket)) {
                     Next::Wait => {}
                     answer @ (Next::Run(_) | Next::Done(_)) => device::name(out, id, answer),
                 }
@@ -297,23 +305,13 @@ impl Identity {
         }
     }
 
-    fn unpark(&mut self, id: RequestId, ticket: Ticket) {
+    fn unpark(&mut self, id: RequestId, ticket: Ticket) -> Box<Chain> {
         self.parking.unpark(ticket);
-        self.chains.get_mut(&id).expect("the chain lives").parked = None;
+        self.waiting.remove(&id).expect("what is parked waits").1
     }
 
     fn stale(&self, chain: &Chain) -> bool {
         chain.epochs.iter().any(|&(volume, epoch)| self.epoch(volume) != epoch)
-    }
-
-    fn end(&mut self, id: RequestId, status: BlkStatus) -> Next {
-        let chain = self.chains.remove(&id).expect("the chain lives");
-        let index = u32::try_from(chain.segment).unwrap_or(u32::MAX);
-        Next::Done(Completion {
-            bytes: chain.total.bytes(),
-            first_failed_segment: matches!(chain.request.op, Op::Copy(_)).then_some(index),
-            ..Completion::refused(status)
-        })
     }
 
     fn remove_volume(&mut self, volume: VolumeId, out: &mut Out) {
@@ -323,15 +321,14 @@ impl Identity {
         slot.epoch += 1;
         slot.limits = None;
         let ended: Vec<_> = self
-            .chains
+            .waiting
             .iter()
-            .filter(|(_, chain)| chain.epochs.iter().any(|(touched, _)| *touched == volume))
-            .filter_map(|(&id, chain)| chain.parked.map(|ticket| (id, ticket)))
+            .filter(|(_, (_, chain))| chain.epochs.iter().any(|(touched, _)| *touched == volume))
+            .map(|(&id, (ticket, _))| (id, *ticket))
             .collect();
         for (id, ticket) in ended {
-            self.unpark(id, ticket);
-            let next = self.end(id, BlkStatus::NoVolume);
-            out.push((id, next));
+            let chain = self.unpark(id, ticket);
+            out.push((id, chain.end(BlkStatus::NoVolume)));
         }
     }
 }
@@ -367,10 +364,10 @@ impl BlockDevice for Identity {
         assert!(io.steps_done <= plan.steps.len(), "more steps done than planned");
         assert!(!io.status.is_ok() || io.steps_done == plan.steps.len(), "a plan is whole or failed");
         let mut out = Out::new();
-        let next = match self.live.remove(&plan.id).expect("a plan is finished once") {
+        let next = match self.live.remove(plan.id.0).expect("a plan is finished once") {
             Work::Plain(bytes) if io.status.is_ok() => Next::Done(Completion::ok(bytes)),
             Work::Plain(_) => Next::Done(Completion::refused(io.status)),
-            Work::Link(ticket, len) => self.finish_link(plan.request, ticket, len, io.status),
+            Work::Link(chain, entered, len) => self.finish_link(chain, entered, len, io.status),
         };
         out.push((plan.request, next));
         self.pump(&mut out);
@@ -379,16 +376,16 @@ impl BlockDevice for Identity {
 
     fn abort(&mut self, _cx: &mut Cx<'_>, id: RequestId) -> Out {
         let mut out = Out::new();
-        let Some(chain) = self.chains.get_mut(&id) else {
+        if let Some(ticket) = self.waiting.get(&id).map(|(ticket, _)| *ticket) {
+            let chain = self.unpark(id, ticket);
+            out.push((id, chain.end(BlkStatus::Aborted)));
+            self.pump(&mut out);
             return out;
-        };
-        match chain.parked {
-            None => chain.aborted = true,
-            Some(ticket) => {
-                self.unpark(id, ticket);
-                let next = self.end(id, BlkStatus::Aborted);
-                out.push((id, next));
-                self.pump(&mut out);
+        }
+        for work in self.live.values_mut() {
+            match work {
+                Work::Link(chain, ..) if chain.request.id == id => chain.aborted = true,
+                Work::Link(..) | Work::Plain(_) => {}
             }
         }
         out
@@ -437,15 +434,14 @@ impl BlockDevice for Identity {
         let mut next = self.parking.parked_from(Parking::<RangeClaim>::FIRST);
         while let Some((ticket, id, claim)) = next {
             parked += 1;
-            let known = self.chains.get(&id).is_some_and(|chain| chain.parked == Some(ticket));
+            let known = self.waiting.get(&id).is_some_and(|(at, _)| *at == ticket);
             if !known || !self.parking.blocked(ticket, claim) {
                 return Err(format!("{id:?} is parked at {ticket:?} for nothing"));
             }
             next = self.parking.parked_after(ticket);
         }
-        let chains = self.chains.values().filter(|chain| chain.parked.is_some()).count();
-        if chains != parked {
-            return Err(format!("{chains} chains are parked, {parked} places are taken"));
+        if self.waiting.len() != parked {
+            return Err(format!("{} chains are parked, {parked} places are taken", self.waiting.len()));
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ pub mod pool;
 pub mod range_map;
 pub mod redo;
 pub mod request;
+mod slots;
 pub mod status;
 pub mod time;
 pub mod timing;
@@ -29,7 +30,7 @@ pub mod units;
 pub mod zone;
 
 pub use device::{
-    BlockDevice, Completion, Control, Cx, IoResult, Keep, Link, Next, Out, Plan, PlanId, PortKind, Step,
+    BlockDevice, Completion, Control, Cx, IoResult, Keep, Link, Next, Out, Plan, PlanId, PortKind, Step, Steps,
     StoreRange, Usage,
 };
 pub use limits::{CopyMode, Limits};

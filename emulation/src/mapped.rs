@@ -5,13 +5,15 @@
 //! sources never wait, and unlocked access cannot race.
 
 use crate::device::{
-    BlockDevice, Completion, Control, Cx, IoResult, Link, Next, Out, Plan, PlanId, PortKind, Step, Usage,
+    BlockDevice, Completion, Control, Cx, IoResult, Link, Next, Out, Plan, PlanId, PortKind, Step, Steps,
+    Usage,
 };
 use crate::limits::{CopyMode, Limits};
 use crate::parking::{Parking, Ticket};
 use crate::range_map::{Physical, RangeMap};
 use crate::redo::{Fill, MapChange, RedoLog};
 use crate::request::{Flags, Op, Request, RequestId, VolumeId};
+use crate::slots::Slots;
 use crate::status::BlkStatus;
 use crate::time::Instant;
 use crate::units::{Bytes, SectorRange, Sectors};
@@ -23,13 +25,14 @@ mod chain;
 mod claim;
 mod flush;
 mod link;
+mod pins;
 mod power;
 mod recover;
 mod space;
 #[cfg(test)]
 mod tests;
 
-use chain::Chain;
+use chain::{Chain, Waiting};
 use claim::BlockClaim;
 use flush::Flushes;
 use link::Change;
@@ -99,8 +102,9 @@ pub struct Mapped {
     volumes: Vec<Slot>,
     space: Space,
     parking: Parking<BlockClaim>,
-    chains: BTreeMap<RequestId, Chain>,
-    live: BTreeMap<PlanId, Work>,
+    /// The chains that wait; the others are with their live plans.
+    waiting: BTreeMap<RequestId, Waiting>,
+    live: Slots<Work>,
     /// Blocks that live plans will map beyond what is mapped.
     reserved: u64,
     /// Redo records that live plans will append.
@@ -111,7 +115,6 @@ pub struct Mapped {
     trim_running: bool,
     /// A commit, a trim or a removal gave something back since the parked links were last tried.
     given_back: bool,
-    next_plan: u64,
     next_internal: u64,
     #[cfg(feature = "canary")]
     canary: Option<Canary>,
@@ -138,13 +141,13 @@ struct Volume {
 #[derive(Debug)]
 enum Work {
     Read { pins: Pins, bytes: Bytes },
-    Change(Change),
+    Change(Box<Chain>, Change),
     Flush,
     Trim(Vec<Range<u64>>),
 }
 
 /// Physical blocks that a plan reads.
-type Pins = SmallVec<[Range<u64>; 2]>;
+type Pins = SmallVec<[Range<u64>; 1]>;
 
 impl Mapped {
     /// An empty pool. Panics on a configuration whose numbers are no multiples of the map block or whose store is
@@ -161,15 +164,14 @@ impl Mapped {
             volumes: Vec::new(),
             space: Space::new(config.physical.0 / block, group, config.cap.0 / block, imaged, config.trim),
             parking: Parking::new(),
-            chains: BTreeMap::new(),
-            live: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            live: Slots::default(),
             reserved: 0,
             promised: 0,
             flushes: Flushes::default(),
             links: Links::default(),
             trim_running: false,
             given_back: false,
-            next_plan: 0,
             next_internal: RequestId::INTERNAL,
             #[cfg(feature = "canary")]
             canary: None,
@@ -210,9 +212,9 @@ impl Mapped {
         self.volumes.get(id.index()).map_or(0, |slot| slot.epoch)
     }
 
-    fn plan(&mut self, request: RequestId, port: PortKind, link: Link, steps: SmallVec<[Step; 2]>) -> Plan {
-        self.next_plan += 1;
-        Plan { id: PlanId(self.next_plan), request, port, not_before: Instant::ORIGIN, link, steps }
+    fn plan(&mut self, work: Work, request: RequestId, port: PortKind, link: Link, steps: Steps) -> Plan {
+        let id = PlanId(self.live.insert(work));
+        Plan { id, request, port, not_before: Instant::ORIGIN, link, steps }
     }
 
     fn internal(&mut self) -> RequestId {
@@ -261,7 +263,7 @@ impl Mapped {
         /// Bounds one call into the store.
         const RUNS: usize = 64;
         const MOST: Bytes = Bytes::mib(64);
-        if self.trim_running {
+        if self.trim_running || self.space.trimming_blocks() == 0 {
             return;
         }
         let runs = self.space.next_trim(RUNS, MOST.whole_sectors().0 / self.block());
@@ -272,8 +274,7 @@ impl Mapped {
         let steps = runs.iter().map(|run| Step::Trim { at: self.store_range(run.clone()) }).collect();
         let link = Link { volume: VolumeId::POOL, source: None, destination: None };
         let request = self.internal();
-        let plan = self.plan(request, PortKind::None, link, steps);
-        self.live.insert(plan.id, Work::Trim(runs));
+        let plan = self.plan(Work::Trim(runs), request, PortKind::None, link, steps);
         out.push((request, Next::Run(plan)));
     }
 }
@@ -298,7 +299,7 @@ impl BlockDevice for Mapped {
             return smallvec![(id, Next::Done(Completion::refused(BlkStatus::NoVolume)))];
         }
         let next = match &request.op {
-            Op::Read(range) => self.begin_read(id, request.volume, *range),
+            Op::Read(range) => return smallvec![(id, self.begin_read(id, request.volume, *range))],
             Op::Flush => self.begin_flush(cx, id, request.volume, &mut out),
             Op::Write(_) | Op::Discard(_) | Op::WriteZeroes(_) | Op::Copy(_) => {
                 self.begin_chain(cx, request, &mut out)
@@ -307,6 +308,10 @@ impl BlockDevice for Mapped {
                 Next::Done(Completion::refused(BlkStatus::NotSupp))
             }
         };
+        // The request's own answer is the first.
+        if out.is_empty() {
+            return smallvec![(id, next)];
+        }
         out.insert(0, (id, next));
         out
     }
@@ -315,7 +320,7 @@ impl BlockDevice for Mapped {
         let mut out = Out::new();
         assert!(io.steps_done <= plan.steps.len(), "more steps done than planned");
         assert!(!io.status.is_ok() || io.steps_done == plan.steps.len(), "a plan is whole or failed");
-        let work = self.live.remove(&plan.id).expect("a plan is finished once");
+        let work = self.live.remove(plan.id.0).expect("a plan is finished once");
         match work {
             Work::Read { pins, bytes } => {
                 self.unpin(pins);
@@ -323,7 +328,7 @@ impl BlockDevice for Mapped {
                     if io.status.is_ok() { Completion::ok(bytes) } else { Completion::refused(io.status) };
                 out.push((plan.request, Next::Done(completion)));
             }
-            Work::Change(change) => self.finish_change(cx, plan.request, change, io.status, &mut out),
+            Work::Change(chain, change) => self.finish_change(cx, chain, change, io.status, &mut out),
             Work::Flush => {
                 self.given_back = true;
                 self.finish_flush(cx, &plan, io.status, &mut out);
@@ -411,7 +416,7 @@ impl BlockDevice for Mapped {
         for work in self.live.values() {
             match work {
                 Work::Read { pins: read, .. } => read.iter().for_each(|run| add(&mut pins, run.clone())),
-                Work::Change(change) => {
+                Work::Change(_, change) => {
                     changes += 1;
                     change.pins.iter().for_each(|run| add(&mut pins, run.clone()));
                     change.shared_runs().for_each(|run| add(&mut references, run));

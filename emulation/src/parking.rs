@@ -2,6 +2,7 @@
 //! earlier one, live or parked, is parked. Waits go to earlier tickets only, so there is no cycle.
 
 use crate::request::RequestId;
+use crate::slots::Slots;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
@@ -18,11 +19,15 @@ pub(crate) trait Claim: Debug {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
+/// A claim whose link is live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entered(u64);
+
 /// The claims of a device.
 #[derive(Debug)]
 pub(crate) struct Parking<C> {
     next: u64,
-    live: BTreeMap<Ticket, C>,
+    live: Slots<C>,
     parked: BTreeMap<Ticket, (RequestId, C)>,
     /// Exclusive claims among both: while there are none, a claim that is not exclusive needs no search.
     exclusive: usize,
@@ -30,7 +35,7 @@ pub(crate) struct Parking<C> {
 
 impl<C: Claim> Parking<C> {
     pub(crate) fn new() -> Self {
-        Self { next: 0, live: BTreeMap::new(), parked: BTreeMap::new(), exclusive: 0 }
+        Self { next: 0, live: Slots::default(), parked: BTreeMap::new(), exclusive: 0 }
     }
 
     /// The next place in the line.
@@ -49,14 +54,14 @@ impl<C: Claim> Parking<C> {
     }
 
     /// The claim's link is live.
-    pub(crate) fn enter(&mut self, ticket: Ticket, claim: C) {
+    pub(crate) fn enter(&mut self, claim: C) -> Entered {
         self.exclusive += usize::from(claim.exclusive());
-        assert!(self.live.insert(ticket, claim).is_none(), "{ticket:?} is live already");
+        Entered(self.live.insert(claim))
     }
 
     /// The link is no longer live.
-    pub(crate) fn leave(&mut self, ticket: Ticket) {
-        let claim = self.live.remove(&ticket).expect("a link leaves once");
+    pub(crate) fn leave(&mut self, entered: Entered) {
+        let claim = self.live.remove(entered.0).expect("a link leaves once");
         self.exclusive -= usize::from(claim.exclusive());
     }
 

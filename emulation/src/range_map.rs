@@ -9,8 +9,9 @@ mod index;
 mod leaf;
 
 use edit::Edit;
-use index::Index;
+use index::{Index, Place};
 use leaf::{LEAF_PIECES, Leaf};
+use smallvec::SmallVec;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -65,6 +66,72 @@ impl<V: RangeValue> Piece<V> {
     }
 }
 
+/// The pieces of a range of keys, see [`RangeMap::overlapping`].
+#[derive(Debug)]
+pub struct Pieces<'a, V> {
+    index: &'a Index<V>,
+    /// The next piece: a leaf and a number in it.
+    at: Option<(Place, &'a Leaf<V>, usize)>,
+    range: Range<u64>,
+}
+
+impl<V: RangeValue> Iterator for Pieces<'_, V> {
+    type Item = Piece<V>;
+
+    fn next(&mut self) -> Option<Piece<V>> {
+        let (place, leaf, number) = self.at.as_mut()?;
+        loop {
+            if *number == leaf.len() {
+                match self.index.next(*place) {
+                    Some(next) => (*place, *leaf, *number) = (next, self.index.leaf(next), 0),
+                    None => break,
+                }
+                continue;
+            }
+            let piece = leaf.piece(*number);
+            if piece.range.start >= self.range.end {
+                break;
+            }
+            *number += 1;
+            if let Some(inside) = piece.clip(&self.range) {
+                return Some(inside);
+            }
+        }
+        self.at = None;
+        None
+    }
+}
+
+/// The pieces and holes of a range of keys, see [`RangeMap::pieces_and_holes`].
+#[derive(Debug)]
+pub struct PiecesAndHoles<'a, V> {
+    pieces: Pieces<'a, V>,
+    next: Option<Piece<V>>,
+    at: u64,
+}
+
+impl<V: RangeValue> Iterator for PiecesAndHoles<'_, V> {
+    type Item = (Range<u64>, Option<V>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (here, end) = (self.at, self.pieces.range.end);
+        if here >= end {
+            return None;
+        }
+        let (end, value) = match &self.next {
+            Some(piece) if piece.range.start == here => {
+                let found = (piece.range.end, Some(piece.value));
+                self.next = self.pieces.next();
+                found
+            }
+            Some(piece) => (piece.range.start, None),
+            None => (end, None),
+        };
+        self.at = end;
+        Some((here..end, value))
+    }
+}
+
 /// Two leaves that follow each other are joined when they have at most so many pieces together.
 const JOIN_PIECES: usize = LEAF_PIECES * 7 / 8;
 /// A leaf is looked at when the number of its pieces falls below a multiple of this.
@@ -100,33 +167,21 @@ impl<V: RangeValue> RangeMap<V> {
     }
 
     /// The pieces that have keys in `range`, in order, clipped to it.
-    pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = Piece<V>> + '_ {
-        let (after, end) = (range.start.saturating_add(1), range.end);
-        self.index
-            .before(after)
-            .into_iter()
-            .flat_map(|place| self.index.leaves_from(place))
-            .flat_map(move |leaf| leaf.pieces_from(leaf.starting_before(after).saturating_sub(1)))
-            .take_while(move |piece| piece.range.start < end)
-            .filter_map(move |piece| piece.clip(&range))
+    pub fn overlapping(&self, range: Range<u64>) -> Pieces<'_, V> {
+        let after = range.start.saturating_add(1);
+        let at = self.index.before(after).map(|place| {
+            let leaf = self.index.leaf(place);
+            (place, leaf, leaf.starting_before(after).saturating_sub(1))
+        });
+        Pieces { index: &self.index, at, range }
     }
 
     /// Covers `range` exactly, in order, with the pieces in it and the holes between them.
-    pub fn pieces_and_holes(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Option<V>)> + '_ {
-        let mut pieces = self.overlapping(range.clone()).peekable();
-        let mut at = range.start;
-        std::iter::from_fn(move || {
-            let here = at;
-            if here >= range.end {
-                return None;
-            }
-            let (end, value) = match pieces.next_if(|piece| piece.range.start == here) {
-                Some(piece) => (piece.range.end, Some(piece.value)),
-                None => (pieces.peek().map_or(range.end, |piece| piece.range.start), None),
-            };
-            at = end;
-            Some((here..end, value))
-        })
+    pub fn pieces_and_holes(&self, range: Range<u64>) -> PiecesAndHoles<'_, V> {
+        let at = range.start;
+        let mut pieces = self.overlapping(range);
+        let next = pieces.next();
+        PiecesAndHoles { pieces, next, at }
     }
 
     /// Every piece, in order.
@@ -168,17 +223,15 @@ impl<V: RangeValue> RangeMap<V> {
     /// Rewrites every piece and hole in `range`: `f` is given each, clipped, in order, with the value of its
     /// first key, and answers with the new one.
     pub fn update(&mut self, range: Range<u64>, f: &mut impl FnMut(Range<u64>, Option<V>) -> Option<V>) {
-        let mut at = range.start;
-        loop {
-            // Each change may join pieces, so what comes next is looked up anew.
-            let Some((part, old)) = self.pieces_and_holes(at..range.end).next() else {
-                return;
-            };
-            at = part.end;
+        let mut changed: SmallVec<[(Range<u64>, Option<V>); 2]> = SmallVec::new();
+        for (part, old) in self.pieces_and_holes(range) {
             let new = f(part.clone(), old);
             if new != old {
-                self.replace(part, new, &mut |_| ());
+                changed.push((part, new));
             }
+        }
+        for (part, new) in changed {
+            self.replace(part, new, &mut |_| ());
         }
     }
 

@@ -226,7 +226,7 @@ impl Disk {
                     self.store.insert(at.start.0 + i, 0);
                 }),
                 Step::Trim { .. } | Step::Sync => {}
-                Step::Commit(commit) => self.commits.push(commit.clone()),
+                Step::Commit(commit) => self.commits.push((**commit).clone()),
             }
         }
         self.ports.insert(plan.request, port);

@@ -1,7 +1,7 @@
 //! Sectors that read wrong. The data below is pristine: what is wrong is kept here, moves with copies and goes with
 //! what is written.
 
-use crate::device::{Link, Plan, Step, StoreRange};
+use crate::device::{Link, Plan, Step, Steps, StoreRange};
 use crate::range_map::RangeMap;
 use crate::request::VolumeId;
 use crate::timing::chance::Chance;
@@ -87,7 +87,7 @@ fn bit_of(rule: u32) -> u32 {
 }
 
 /// Splits the step that fills the sector of the port at `sector`, so that its logical block is read by itself.
-fn spoil_one(steps: &mut SmallVec<[Step; 2]>, sector: Sectors, block: Sectors, bit: u32) {
+fn spoil_one(steps: &mut Steps, sector: Sectors, block: Sectors, bit: u32) {
     let place = |step: &Step| match step {
         Step::Read { from, port: at } => Some((*at, from.len, Some(from.start))),
         Step::ReadZeroes { port: at, len } => Some((*at, *len, None)),

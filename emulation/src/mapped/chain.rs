@@ -21,15 +21,19 @@ pub(super) struct Chain {
     /// The finished prefix.
     total: Sectors,
     aborted: bool,
-    state: State,
     /// How often it waited for space.
     waits: u32,
 }
 
+/// A chain without a live plan.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    chain: Box<Chain>,
+    state: State,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A link is live, or about to be.
-    Live,
     /// It waits for others at this place of the line.
     Parked(Ticket, Why),
     /// Done, and waits to be durable.
@@ -103,6 +107,23 @@ impl Chain {
             ..Completion::refused(status)
         }
     }
+
+    fn end(&self, status: BlkStatus) -> Next {
+        Next::Done(self.failed(status))
+    }
+}
+
+impl Waiting {
+    /// The commit that it waited for has ended.
+    pub(super) fn committed(&self, status: BlkStatus) -> Next {
+        assert_eq!(self.state, State::Committing);
+        if status.is_ok() {
+            return Next::Done(Completion::ok(self.chain.total.bytes()));
+        }
+        // Nothing of it is known to be durable, which is what it asked for.
+        let first_failed_segment = matches!(self.chain.request.op, Op::Copy(_)).then_some(0);
+        Next::Done(Completion { first_failed_segment, ..Completion::refused(status) })
+    }
 }
 
 /// Whole blocks are unmapped; a part of a block becomes zeroes.
@@ -136,8 +157,7 @@ impl Mapped {
                 }
             }
         }
-        let id = request.id;
-        let chain = Chain {
+        let chain = Box::new(Chain {
             request,
             mode,
             epochs,
@@ -145,59 +165,56 @@ impl Mapped {
             done: Sectors::ZERO,
             total: Sectors::ZERO,
             aborted: false,
-            state: State::Live,
             waits: 0,
-        };
-        assert!(self.chains.insert(id, chain).is_none(), "{id:?} lives already");
-        self.advance(cx, id, None, out)
+        });
+        self.advance(cx, chain, None, out)
     }
 
     /// Takes a chain to its next link, to its end, or to waiting. `ticket`: the place it waited at.
     pub(super) fn advance(
         &mut self,
         cx: &mut Cx<'_>,
-        id: RequestId,
+        mut chain: Box<Chain>,
         ticket: Option<Ticket>,
         out: &mut Out,
     ) -> Next {
         loop {
-            let chain = &self.chains[&id];
-            if self.stale(chain) {
-                return self.end(id, BlkStatus::IoErr);
+            if self.stale(&chain) {
+                return chain.end(BlkStatus::IoErr);
             }
             let Some(shape) = chain.shape(self.config.map_block) else {
-                return self.complete(cx, id, out);
+                return self.complete(cx, chain, out);
             };
             if chain.aborted {
-                return self.end(id, BlkStatus::Aborted);
+                return chain.end(BlkStatus::Aborted);
             }
             let volume = chain.request.volume;
             let claim = BlockClaim::new(volume, shape.destination(), self.block());
             let ticket = ticket.unwrap_or_else(|| self.parking.ticket());
             if self.blocked(ticket, &claim) {
-                return self.park(id, ticket, claim, Why::Claim);
+                return self.park(chain, ticket, claim, Why::Claim);
             }
             let records = self.promised + shape.records_max(&claim.blocks()) + self.zone_records(volume);
             if cx.log.fill() == Fill::Full || cx.log.room() < records {
                 // A commit drops what is recorded; what live plans will record has to come first.
                 let droppable = cx.log.last() > self.flushes.sequence();
                 if (droppable && self.commit_is_coming(cx, out)) || self.promised > 0 {
-                    return self.park(id, ticket, claim, Why::Space(Lack::Log));
+                    return self.park(chain, ticket, claim, Why::Space(Lack::Log));
                 }
-                return self.end(id, BlkStatus::IoErr);
+                return chain.end(BlkStatus::IoErr);
             }
-            match self.build(id, volume, ticket, &claim, shape) {
-                Ok(Built::Run(plan)) => {
-                    self.chain(id).state = State::Live;
-                    return Next::Run(plan);
+            match self.build(volume, &claim, shape) {
+                Ok(Built::Run(change, port, link, steps)) => {
+                    let id = chain.request.id;
+                    return Next::Run(self.plan(Work::Change(chain, change), id, port, link, steps));
                 }
-                Ok(Built::Skip(len)) => self.chain(id).progress(len),
+                Ok(Built::Skip(len)) => chain.progress(len),
                 Err(lack) => {
-                    self.chain(id).waits += 1;
-                    if self.chain(id).waits <= WAITS_MAX && self.space_is_coming(cx, lack, out) {
-                        return self.park(id, ticket, claim, Why::Space(lack));
+                    chain.waits += 1;
+                    if chain.waits <= WAITS_MAX && self.space_is_coming(cx, lack, out) {
+                        return self.park(chain, ticket, claim, Why::Space(lack));
                     }
-                    return self.end(id, BlkStatus::NoSpc);
+                    return chain.end(BlkStatus::NoSpc);
                 }
             }
         }
@@ -206,25 +223,26 @@ impl Mapped {
     pub(super) fn finish_change(
         &mut self,
         cx: &mut Cx<'_>,
-        id: RequestId,
+        mut chain: Box<Chain>,
         change: Change,
         status: BlkStatus,
         out: &mut Out,
     ) {
-        self.parking.leave(change.ticket);
+        self.parking.leave(change.claim);
         self.reserved -= change.reserved;
         // What it reserved and did not need is there for others.
         self.given_back |= change.reserved > 0;
         self.promised -= change.records;
-        let stale = self.stale(&self.chains[&id]);
+        let stale = self.stale(&chain);
+        let id = chain.request.id;
         let next = if status.is_ok() && !stale {
             let progress = change.progress;
             self.commit_change(cx, change);
-            self.chain(id).progress(progress);
-            self.advance(cx, id, None, out)
+            chain.progress(progress);
+            self.advance(cx, chain, None, out)
         } else {
             self.undo_change(change);
-            self.end(id, if stale { BlkStatus::IoErr } else { status })
+            chain.end(if stale { BlkStatus::IoErr } else { status })
         };
         out.push((id, next));
     }
@@ -233,15 +251,15 @@ impl Mapped {
     pub(super) fn pump(&mut self, cx: &mut Cx<'_>, out: &mut Out) {
         let mut next = self.parking.parked_from(Parking::<BlockClaim>::FIRST);
         while let Some((ticket, id, claim)) = next {
-            let wanting = match self.chains[&id].state {
+            let wanting = match self.waiting[&id].state {
                 State::Parked(_, Why::Space(Lack::Room)) => !self.given_back,
-                State::Parked(_, Why::Claim | Why::Space(Lack::Blocks | Lack::Log))
-                | State::Live
-                | State::Committing => false,
+                State::Parked(_, Why::Claim | Why::Space(Lack::Blocks | Lack::Log)) | State::Committing => {
+                    false
+                }
             };
             if !wanting && !self.blocked(ticket, claim) {
-                self.parking.unpark(ticket);
-                match self.advance(cx, id, Some(ticket), out) {
+                let chain = self.unpark(id, ticket);
+                match self.advance(cx, chain, Some(ticket), out) {
                     Next::Wait => {}
                     answer @ (Next::Run(_) | Next::Done(_)) => device::name(out, id, answer),
                 }
@@ -252,56 +270,44 @@ impl Mapped {
     }
 
     pub(super) fn abort_chain(&mut self, id: RequestId, out: &mut Out) {
-        let Some(chain) = self.chains.get_mut(&id) else {
-            return;
-        };
-        match chain.state {
-            State::Live => chain.aborted = true,
-            State::Parked(ticket, _) => {
-                self.parking.unpark(ticket);
-                let next = self.end(id, BlkStatus::Aborted);
-                out.push((id, next));
+        match self.waiting.get(&id).map(|waiting| waiting.state) {
+            Some(State::Parked(ticket, _)) => {
+                let chain = self.unpark(id, ticket);
+                out.push((id, chain.end(BlkStatus::Aborted)));
             }
             // Nothing is left to end early: it is done and ends with the commit under way.
-            State::Committing => {}
+            Some(State::Committing) => {}
+            None => {
+                let chains = self.live.values_mut().filter_map(|work| match work {
+                    Work::Change(chain, _) if chain.request.id == id => Some(chain),
+                    Work::Change(..) | Work::Read { .. } | Work::Flush | Work::Trim(_) => None,
+                });
+                chains.for_each(|chain| chain.aborted = true);
+            }
         }
     }
 
     /// Answers what waits for others and touches a volume.
     pub(super) fn end_parked_of(&mut self, volume: VolumeId, status: BlkStatus, out: &mut Out) {
         let ended: Vec<_> = self
-            .chains
+            .waiting
             .iter()
-            .filter(|(_, chain)| chain.epochs.iter().any(|(touched, _)| *touched == volume))
-            .filter_map(|(&id, chain)| match chain.state {
+            .filter(|(_, waiting)| waiting.chain.epochs.iter().any(|(touched, _)| *touched == volume))
+            .filter_map(|(&id, waiting)| match waiting.state {
                 State::Parked(ticket, _) => Some((id, ticket)),
-                State::Live | State::Committing => None,
+                State::Committing => None,
             })
             .collect();
         for (id, ticket) in ended {
-            self.parking.unpark(ticket);
-            let next = self.end(id, status);
-            out.push((id, next));
+            let chain = self.unpark(id, ticket);
+            out.push((id, chain.end(status)));
         }
-    }
-
-    /// Answers a chain that waited for its commit.
-    pub(super) fn chain_committed(&mut self, id: RequestId, status: BlkStatus) -> Next {
-        let chain = self.chains.remove(&id).expect("it waits");
-        assert_eq!(chain.state, State::Committing);
-        if status.is_ok() {
-            return Next::Done(Completion::ok(chain.total.bytes()));
-        }
-        // Nothing of it is known to be durable, which is what it asked for.
-        let first_failed_segment = matches!(chain.request.op, Op::Copy(_)).then_some(0);
-        Next::Done(Completion { first_failed_segment, ..Completion::refused(status) })
     }
 
     pub(super) fn check_waiting(&self) -> Result<(), String> {
         let mut parked = 0;
-        for (id, chain) in &self.chains {
-            match chain.state {
-                State::Live => {}
+        for (id, waiting) in &self.waiting {
+            match waiting.state {
                 State::Committing if self.flushes.awaited_by(*id) => {}
                 State::Committing => return Err(format!("{id:?} waits for a commit that does not know it")),
                 State::Parked(_, Why::Claim) => parked += 1,
@@ -318,7 +324,7 @@ impl Mapped {
         }
         let mut next = self.parking.parked_from(Parking::<BlockClaim>::FIRST);
         while let Some((ticket, id, claim)) = next {
-            let state = self.chains.get(&id).map(|chain| chain.state);
+            let state = self.waiting.get(&id).map(|waiting| waiting.state);
             match state {
                 Some(State::Parked(at, Why::Claim)) if at == ticket && self.blocked(ticket, claim) => {}
                 Some(State::Parked(at, Why::Space(_))) if at == ticket => {}
@@ -341,33 +347,34 @@ impl Mapped {
         chain.epochs.iter().any(|&(volume, epoch)| self.epoch(volume) != epoch)
     }
 
-    fn chain(&mut self, id: RequestId) -> &mut Chain {
-        self.chains.get_mut(&id).expect("the chain lives")
+    fn wait(&mut self, chain: Box<Chain>, state: State) {
+        let id = chain.request.id;
+        let before = self.waiting.insert(id, Waiting { chain, state });
+        assert!(before.is_none(), "{id:?} waits already");
     }
 
-    fn park(&mut self, id: RequestId, ticket: Ticket, claim: BlockClaim, why: Why) -> Next {
-        self.parking.park(ticket, id, claim);
-        self.chain(id).state = State::Parked(ticket, why);
+    fn park(&mut self, chain: Box<Chain>, ticket: Ticket, claim: BlockClaim, why: Why) -> Next {
+        self.parking.park(ticket, chain.request.id, claim);
+        self.wait(chain, State::Parked(ticket, why));
         Next::Wait
     }
 
-    fn end(&mut self, id: RequestId, status: BlkStatus) -> Next {
-        let chain = self.chains.remove(&id).expect("the chain lives");
-        Next::Done(chain.failed(status))
+    fn unpark(&mut self, id: RequestId, ticket: Ticket) -> Box<Chain> {
+        self.parking.unpark(ticket);
+        self.waiting.remove(&id).expect("what is parked waits").chain
     }
 
-    fn complete(&mut self, cx: &mut Cx<'_>, id: RequestId, out: &mut Out) -> Next {
+    fn complete(&mut self, cx: &mut Cx<'_>, chain: Box<Chain>, out: &mut Out) -> Next {
         let durable = match self.config.cache {
             Cache::None => false,
-            Cache::Volatile { .. } => self.chains[&id].request.flags.has(Flags::FUA),
+            Cache::Volatile { .. } => chain.request.flags.has(Flags::FUA),
             Cache::WriteThrough { .. } => true,
         };
         if durable {
-            self.chain(id).state = State::Committing;
-            let volume = self.chains[&id].request.volume;
+            let (id, volume) = (chain.request.id, chain.request.volume);
+            self.wait(chain, State::Committing);
             return self.join_flush(cx, id, volume, out);
         }
-        let chain = self.chains.remove(&id).expect("the chain lives");
         Next::Done(Completion::ok(chain.total.bytes()))
     }
 

@@ -117,8 +117,8 @@ impl Mapped {
         }
         assert!(plan.request.is_internal(), "a flush is the device's own plan");
         for id in running.waiters {
-            let next = if self.chains.contains_key(&id) {
-                self.chain_committed(id, status)
+            let next = if let Some(waiting) = self.waiting.remove(&id) {
+                waiting.committed(status)
             } else if durable {
                 Next::Done(Completion::ok(Bytes(0)))
             } else {
@@ -195,9 +195,8 @@ impl Mapped {
         self.flushes.running = Some(Running { waiters, removed, sequence });
         let request = self.internal();
         let link = Link { volume: VolumeId::POOL, source: None, destination: None };
-        let steps = smallvec![Step::Sync, Step::Commit(commit)];
-        let plan = self.plan(request, PortKind::None, link, steps);
-        self.live.insert(plan.id, Work::Flush);
+        let steps = smallvec![Step::Sync, Step::Commit(Box::new(commit))];
+        let plan = self.plan(Work::Flush, request, PortKind::None, link, steps);
         out.push((request, Next::Run(plan)));
     }
 }

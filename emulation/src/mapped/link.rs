@@ -5,6 +5,7 @@ use super::*;
 use crate::copy::{CopyLink, LINK_EXTENTS_MAX, Way};
 use crate::device::StoreRange;
 use crate::ledger::MoveReason;
+use crate::parking::Entered;
 use crate::units::{PhysSector, Sector, SectorRange};
 
 /// The next piece of a chain, before the map is looked at.
@@ -44,8 +45,8 @@ impl Shape {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "made and taken apart once; a plan is the common case")]
 pub(super) enum Built {
-    /// A plan to run.
-    Run(Plan),
+    /// What a plan is made of.
+    Run(Change, PortKind, Link, Steps),
     /// So many sectors are as they should be already.
     Skip(Sectors),
 }
@@ -64,9 +65,9 @@ pub(super) enum Lack {
 /// A live plan that changes a volume.
 #[derive(Debug)]
 pub(super) struct Change {
-    pub(super) ticket: Ticket,
+    pub(super) claim: Entered,
     volume: VolumeId,
-    puts: SmallVec<[Put; 2]>,
+    puts: SmallVec<[Put; 1]>,
     pub(super) pins: Pins,
     pub(super) reserved: u64,
     /// The most redo records that are appended when it is committed.
@@ -109,13 +110,21 @@ impl Change {
 /// The parts of a change under construction.
 #[derive(Default)]
 struct Draft {
-    steps: SmallVec<[Step; 2]>,
-    puts: SmallVec<[Put; 2]>,
+    steps: Steps,
+    puts: SmallVec<[Put; 1]>,
     pins: Pins,
     reserved: u64,
     remapped: Sectors,
     holes: Sectors,
     give_back: bool,
+}
+
+/// Where new blocks for a range should go, and what they add.
+struct Place {
+    /// Behind the block before the range.
+    near: Option<u64>,
+    /// How many blocks more are mapped once the range has blocks of its own.
+    more: u64,
 }
 
 /// Where the new contents of a range come from.
@@ -149,9 +158,8 @@ impl Mapped {
             self.space.pin(run.clone());
         }
         let link = Link { volume, source: Some((volume, range)), destination: None };
-        let plan = self.plan(id, PortKind::Door, link, steps);
-        self.live.insert(plan.id, Work::Read { pins, bytes: range.len.bytes() });
-        Next::Run(plan)
+        let work = Work::Read { pins, bytes: range.len.bytes() };
+        Next::Run(self.plan(work, id, PortKind::Door, link, steps))
     }
 
     pub(super) fn unpin(&mut self, pins: Pins) {
@@ -163,9 +171,7 @@ impl Mapped {
     /// Builds the link of a shape whose claim is free.
     pub(super) fn build(
         &mut self,
-        id: RequestId,
         volume: VolumeId,
-        ticket: Ticket,
         claim: &BlockClaim,
         shape: Shape,
     ) -> Result<Built, Lack> {
@@ -205,16 +211,14 @@ impl Mapped {
             }
         };
         let destination = Some(shape.destination().split_at(progress).0);
-        self.parking.enter(ticket, claim.clone());
         for run in &draft.pins {
             self.space.pin(run.clone());
         }
         self.reserved += draft.reserved;
         let records = draft.puts.len() as u64 + self.zone_records(volume);
         self.promised += records;
-        let plan = self.plan(id, port, Link { volume, source, destination }, draft.steps);
         let change = Change {
-            ticket,
+            claim: self.parking.enter(claim.clone()),
             volume,
             puts: draft.puts,
             pins: draft.pins,
@@ -225,8 +229,7 @@ impl Mapped {
             holes: draft.holes,
             give_back: draft.give_back,
         };
-        self.live.insert(plan.id, Work::Change(change));
-        Ok(Built::Run(plan))
+        Ok(Built::Run(change, port, Link { volume, source, destination }, draft.steps))
     }
 
     /// A layer above records the zone that a plan has written to.
@@ -332,14 +335,10 @@ impl Mapped {
         if self.draft_in_place(volume, range, blocks.clone(), contents, draft) {
             return Ok(());
         }
-        let more = self.more_mapped(volume, blocks.clone());
+        let Place { near, more } = self.place(volume, &blocks);
         if !self.space.has_room(self.reserved, more) {
             return Err(Lack::Room);
         }
-        let before = blocks.start.checked_sub(1).and_then(|block| self.map(volume).get(block));
-        let near = before.map(|piece| piece.value.0 + count(&piece.range));
-        let near = near
-            .filter(|_| self.map(volume).get(blocks.start - 1).is_some_and(|p| p.range.end == blocks.start));
         let runs = self.space.allocate(count(&blocks), near).ok_or(Lack::Blocks)?;
         draft.reserved = more;
         let mut logical = blocks.start;
@@ -492,14 +491,18 @@ impl Mapped {
         blocks.start..next.map_or(blocks.end, |piece| piece.range.start)
     }
 
-    /// How many blocks more are mapped once `blocks` are blocks of their own.
-    fn more_mapped(&self, volume: VolumeId, blocks: Blocks) -> u64 {
-        let mut more = count(&blocks);
-        for piece in self.map(volume).overlapping(blocks) {
-            let run = piece.value.0..piece.value.0 + count(&piece.range);
-            more -= count(&run) - self.space.shared_in(run);
+    fn place(&self, volume: VolumeId, blocks: &Blocks) -> Place {
+        let mut place = Place { near: None, more: count(blocks) };
+        for piece in self.map(volume).overlapping(blocks.start.saturating_sub(1)..blocks.end) {
+            if piece.range.start < blocks.start {
+                place.near = Some(piece.value.0 + 1);
+            }
+            if let Some(inside) = piece.clip(blocks) {
+                let run = inside.value.0..inside.value.0 + count(&inside.range);
+                place.more -= count(&run) - self.space.shared_in(run);
+            }
         }
-        more
+        place
     }
 
     /// The mistake of writing in place.

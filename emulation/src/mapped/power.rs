@@ -148,9 +148,9 @@ impl Mapped {
         self.end_parked_of(id, BlkStatus::IoErr, out);
         // They ask for what is gone. Those of the running commit get what they ask for.
         for waiter in self.flushes.leave(id) {
-            let next = match self.chains.contains_key(&waiter) {
-                true => self.chain_committed(waiter, BlkStatus::IoErr),
-                false => Next::Done(Completion::refused(BlkStatus::IoErr)),
+            let next = match self.waiting.remove(&waiter) {
+                Some(waiting) => waiting.committed(BlkStatus::IoErr),
+                None => Next::Done(Completion::refused(BlkStatus::IoErr)),
             };
             out.push((waiter, next));
         }

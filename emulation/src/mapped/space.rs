@@ -1,5 +1,6 @@
 //! Who names a physical block. It is free when no map entry, no live plan and no durable image names it.
 
+use super::pins::PinCounts;
 use crate::alloc::Allocator;
 use crate::range_map::{Piece, RangeMap};
 use smallvec::SmallVec;
@@ -9,7 +10,7 @@ use std::ops::Range;
 /// Physical blocks, in map blocks.
 pub(super) type Blocks = Range<u64>;
 /// Runs of physical blocks.
-pub(super) type Runs = SmallVec<[Blocks; 2]>;
+pub(super) type Runs = SmallVec<[Blocks; 1]>;
 
 pub(super) fn count(range: &Blocks) -> u64 {
     range.end - range.start
@@ -24,7 +25,7 @@ pub(super) struct Space {
     /// here only while a live plan still reads it.
     shares: RangeMap<u32>,
     /// Live plans that read a block.
-    pins: RangeMap<u32>,
+    pins: PinCounts,
     /// Blocks with a reference.
     mapped: u64,
     /// Blocks allocated for live plans, named by no map yet.
@@ -53,7 +54,7 @@ impl Space {
             alloc: Allocator::new(blocks, group),
             cap,
             shares: RangeMap::new(),
-            pins: RangeMap::new(),
+            pins: PinCounts::default(),
             mapped: 0,
             unpublished: 0,
             lingering: 0,
@@ -179,24 +180,16 @@ impl Space {
 
     /// A live plan reads these blocks.
     pub(super) fn pin(&mut self, range: Blocks) {
-        self.pins.update(range, &mut |_, plans| Some(plans.unwrap_or(0) + 1));
+        self.pins.add(range);
     }
 
     /// A plan that read these blocks is finished.
     pub(super) fn unpin(&mut self, range: Blocks) {
-        let mut loose = Runs::new();
-        self.pins.update(range, &mut |run, plans| match plans {
-            None | Some(0) => panic!("a block is unpinned that was not pinned"),
-            Some(1) => {
-                loose.push(run);
-                None
-            }
-            Some(n) => Some(n - 1),
-        });
+        self.pins.remove(range.clone());
         if self.lingering == 0 {
             return;
         }
-        for run in loose {
+        for (run, _) in self.pins.parts(range).into_iter().filter(|(_, pinned)| !pinned) {
             let unnamed: Runs = self
                 .shares
                 .overlapping(run)
@@ -299,13 +292,8 @@ impl Space {
         if give_back && self.trim {
             self.to_trim.insert(run.clone(), (), &mut |_| {});
         }
-        if self.pins.is_empty() {
-            self.retire(run, true);
-            return;
-        }
-        let parts: Vec<_> = self.pins.pieces_and_holes(run).collect();
-        for (part, pinned) in parts {
-            if pinned.is_some() {
+        for (part, pinned) in self.pins.parts(run) {
+            if pinned {
                 self.lingering += count(&part);
                 self.shares.insert(part, 0, &mut |_| {});
             } else {
@@ -383,7 +371,7 @@ impl Space {
                 ));
             }
         }
-        if !pins.iter().eq(self.pins.iter()) {
+        if !pins.iter().eq(self.pins.counts().iter()) {
             return Err("the pins are not those of the live plans".into());
         }
         let used = mapped + self.unpublished + self.lingering + self.held_blocks() + self.trimming;

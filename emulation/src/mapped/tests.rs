@@ -95,7 +95,7 @@ impl Disk {
                     self.store.remove(&(at.start.0 + i));
                 }),
                 Step::Sync => {}
-                Step::Commit(commit) => self.commits.push(commit.clone()),
+                Step::Commit(commit) => self.commits.push((**commit).clone()),
             }
         }
         IoResult::done(plan)

@@ -75,12 +75,6 @@ impl<V: RangeValue> Index<V> {
         &mut self.tables[place.table].leaves[place.leaf]
     }
 
-    /// The leaves from `place` on.
-    pub(super) fn leaves_from(&self, place: Place) -> impl Iterator<Item = &Leaf<V>> {
-        let (first, rest) = self.tables[place.table..].split_first().expect("a place is in a table");
-        first.leaves[place.leaf..].iter().chain(rest.iter().flat_map(|table| &table.leaves)).map(Box::as_ref)
-    }
-
     /// All leaves.
     pub(super) fn leaves(&self) -> impl Iterator<Item = &Leaf<V>> {
         self.tables.iter().flat_map(|table| &table.leaves).map(Box::as_ref)
