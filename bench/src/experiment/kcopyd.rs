@@ -190,20 +190,29 @@ impl Run {
         }
     }
 
+    /// Compares what was moved with what was there first; the map blocks that were compared.
+    fn verify(&mut self, name: &str, moved: &Moved) -> Result<u64, String> {
+        let whole = SectorRange { start: Sector(0), len: self.world.capacity(A) };
+        let volumes = [A, B, C].map(|volume| self.world.contents(volume, whole));
+        let mut verified = 0;
+        for (from, source, to, start, len) in moved {
+            let block = |sector: u64| map_blocks(Sectors(sector).bytes());
+            let (at, first, count) = (block(*start), block(*source), block(*len));
+            let found = &volumes[to.index()][at as usize..(at + count) as usize];
+            let right = (first..).zip(found).all(|(block, value)| *value == World::fresh(*from, block));
+            if !right {
+                return Err(format!("{name}: sector {start} of {to:?} is not what was copied to it"));
+            }
+            verified += count;
+        }
+        Ok(verified)
+    }
+
     fn run(mut self, name: &str) -> Result<Numbers, String> {
         let begun = self.world.now();
         let (end, moved) = self.user(name)?;
         let (wire, requests) = (self.world.wire().total(), self.world.requests());
-        let mut verified = 0;
-        for (from, source, to, start, len) in &moved {
-            let found = self.world.contents(*to, SectorRange { start: Sector(*start), len: Sectors(*len) });
-            let first = map_blocks(Sectors(*source).bytes());
-            let right = (first..).zip(&found).all(|(block, value)| *value == World::fresh(*from, block));
-            if !right {
-                return Err(format!("{name}: sector {start} of {to:?} is not what was copied to it"));
-            }
-            verified += found.len() as u64;
-        }
+        let verified = self.verify(name, &moved)?;
         let copied = moved.iter().map(|moved| Sectors(moved.4).bytes().0).sum();
         Ok(Numbers { elapsed: Nanos(end.0 - begun.0), wire, requests, copied, verified })
     }

@@ -202,7 +202,7 @@ fn run(html: &mut String, report: &Report) {
         ("seed", report.seed.map_or("none: nothing is left to chance".to_string(), |seed| seed.to_string())),
         ("rounds", report.rounds.to_string()),
         ("parameters", format!("<code>{}</code>", escaped(&parameters.join(" ")))),
-        ("took", format!("{:.1} s, {:.1} s of a processor", report.elapsed_s, report.cpu_s)),
+        ("took", report.took()),
     ];
     for (name, text) in rows {
         let _ = writeln!(html, "<tr><th>{name}</th><td>{text}</td></tr>");

@@ -38,6 +38,8 @@ pub struct Report {
     pub elapsed_s: f64,
     /// Processor time of the run in s: of the simulator, not of what it simulates.
     pub cpu_s: f64,
+    /// Millions of requests that a core simulates in a minute, its work beside them included; `None` where none are.
+    pub simulated_m_per_minute: Option<f64>,
     /// What was found.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -72,6 +74,8 @@ impl Report {
             parameters,
             elapsed_s,
             cpu_s,
+            simulated_m_per_minute: (outcome.requests > 0)
+                .then(|| outcome.requests as f64 / cpu_s * 60.0 / 1e6),
             outcome,
             predictions,
         })
@@ -117,14 +121,23 @@ impl Report {
             let _ =
                 writeln!(text, "  {what}: {predicted} {unit}, published {published} ({error_percent:+.0} %)");
         }
-        let simulated = self.outcome.requests;
-        let _ = write!(text, "\n{:.1} s, {:.1} s of a processor", self.elapsed_s, self.cpu_s);
-        if simulated > 0 {
-            let minute = simulated as f64 / self.cpu_s * 60.0 / 1e6;
-            let _ = write!(text, ", {simulated} requests simulated, {minute:.0} M a minute and core");
-        }
+        let _ = write!(text, "\n{}", self.took());
         text.push('\n');
         text
+    }
+
+    /// What the run took, and how fast it simulated.
+    fn took(&self) -> String {
+        let took = format!("{:.1} s, {:.1} s of a processor", self.elapsed_s, self.cpu_s);
+        match self.simulated_m_per_minute {
+            None => took,
+            Some(minute) => {
+                format!(
+                    "{took}, {} requests simulated, {minute:.1} M a minute and core",
+                    self.outcome.requests
+                )
+            }
+        }
     }
 
     /// Where its numbers come from, each once.

@@ -13,7 +13,7 @@ use emulation::{
     Bytes, Completion, Control, Flags, Instant, IoResult, Limits, Nanos, Next, Op, Out, Plan, Pool, PortKind,
     Request, RequestId, Sector, SectorRange, Sectors, Step, VolumeId,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 /// What the world's own requests, which take no time, are numbered from.
 const OWN: u64 = 1 << 46;
@@ -44,7 +44,8 @@ pub enum Order {
 enum Event {
     Arrive(RequestId),
     Begin(RequestId),
-    Finish(Plan),
+    /// Boxed, since it is much larger than the others.
+    Finish(Box<Plan>),
     Answer(RequestId, Completion),
     Alarm(u64),
 }
@@ -66,8 +67,9 @@ pub struct World {
     pool: Pool,
     now: Instant,
     events: Deadlines<Event>,
-    live: BTreeMap<RequestId, Live>,
-    bounce: BTreeMap<RequestId, Vec<u64>>,
+    // Nobody goes through these, so that their order does not matter.
+    live: HashMap<RequestId, Live>,
+    bounce: HashMap<RequestId, Vec<u64>>,
     store: Vec<u64>,
     memory: Vec<Vec<u64>>,
     fabric: Option<Fabric>,
@@ -94,8 +96,8 @@ impl World {
             pool: Pool::new(Box::new(stack), Box::new(NoLog::default())),
             now: Instant::ORIGIN,
             events: Deadlines::default(),
-            live: BTreeMap::new(),
-            bounce: BTreeMap::new(),
+            live: HashMap::new(),
+            bounce: HashMap::new(),
             store: vec![0; blocks(all)],
             memory: vec![Vec::new(); BUFFERS as usize],
             fabric: None,
@@ -203,7 +205,7 @@ impl World {
                 Event::Begin(id) => self.begin(id),
                 Event::Finish(plan) => {
                     let io = IoResult::done(&plan);
-                    let out = self.pool.finish(self.now, plan, io);
+                    let out = self.pool.finish(self.now, *plan, io);
                     self.take(out);
                 }
                 Event::Answer(id, completion) => return Some(Happening::Done(self.now, id, completion)),
@@ -244,7 +246,7 @@ impl World {
                 Next::Run(plan) => {
                     self.execute(&plan);
                     let at = plan.not_before.max(self.now);
-                    self.events.push(at, Event::Finish(plan));
+                    self.events.push(at, Event::Finish(Box::new(plan)));
                 }
                 Next::Done(completion) => self.done(id, completion),
             }
@@ -252,7 +254,9 @@ impl World {
     }
 
     fn done(&mut self, id: RequestId, completion: Completion) {
-        self.bounce.remove(&id);
+        if !self.bounce.is_empty() {
+            self.bounce.remove(&id);
+        }
         let Some(live) = self.live.remove(&id) else { return };
         let at = match &mut self.fabric {
             Some(fabric) => fabric.answer(self.now, live.answer),
@@ -362,6 +366,11 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The size of a volume. Panics when there is none.
+    pub fn capacity(&self, volume: VolumeId) -> Sectors {
+        self.pool.limits(volume).expect("a volume").capacity
     }
 
     /// What a range of map blocks holds. Takes no time; nothing else may be under way.
