@@ -6,7 +6,7 @@ use crate::pools;
 use crate::sim::{World, driven};
 use clap::ValueEnum;
 use emulation::host::kcopyd::users::{
-    Driven, Hydration, Mirror, Snapshot, SnapshotWrite, Thin, ThinWrite, User,
+    Driven, Hydration, Mirror, Reclaim, Snapshot, SnapshotWrite, Thin, ThinWrite, User,
 };
 use emulation::host::kcopyd::{Config, Kcopyd};
 use emulation::{Bytes, CopyMode, Op, Request, Sector, SectorRange, Sectors, VolumeId};
@@ -23,10 +23,12 @@ pub enum Target {
     Snapshot,
     /// dm-thin, a part of each block of a volume written after a snapshot of it was taken
     Thin,
+    /// dm-zoned, a random zone reclaimed into an empty sequential one
+    Zoned,
 }
 
 /// The options of `model`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct ModelOptions {
     /// The target
     pub target: Target,
@@ -42,7 +44,32 @@ pub struct ModelOptions {
     /// hydration_threshold of dm-clone
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub threshold: u64,
+    /// The valid extents of the zone that dm-zoned reclaims, from its start: FIRST+COUNT in sectors, in order
+    #[arg(long = "extent", value_name = "FIRST+COUNT", value_parser = extent, required_if_eq("target", "zoned"))]
+    pub extents: Vec<SectorRange>,
+    /// The first sector of that zone
+    #[arg(long, default_value = "0", value_name = "SECTOR")]
+    pub from: u64,
+    /// The first sector of the zone that takes them
+    #[arg(long, default_value = "32768", value_name = "SECTOR")]
+    pub to: u64,
 }
+
+fn extent(text: &str) -> Result<SectorRange, String> {
+    let numbers =
+        text.split_once('+').and_then(|(start, len)| Some((start.parse().ok()?, len.parse().ok()?)));
+    match numbers {
+        Some((start, len)) if len > 0 && [start, len].iter().all(|n| n % BLOCK == 0 && *n < DISK.0) => {
+            Ok(SectorRange { start: Sector(start), len: Sectors(len) })
+        }
+        _ => Err(format!("must be FIRST+COUNT in sectors, multiples of {BLOCK} below {}", DISK.0)),
+    }
+}
+
+/// The disk that the zones of dm-zoned lie on.
+const DISK: Sectors = Bytes::mib(1024).whole_sectors();
+/// The block of dm-zoned, in sectors.
+const BLOCK: u64 = 8;
 
 const A: VolumeId = VolumeId(0);
 const B: VolumeId = VolumeId(1);
@@ -60,20 +87,33 @@ pub fn run(options: &ModelOptions) -> Result<String, Failure> {
     let size = Bytes::mib(options.mib).whole_sectors();
     let count = size.0 / chunk.0;
     let part = |at: u64| SectorRange { start: Sector(at * chunk.0), len: Sectors(8.min(chunk.0)) };
+    // Metadata, and what is copied within a disk, lie behind the device.
+    let disk = Bytes(4 * Bytes::mib(options.mib).0 + Bytes::mib(1).0);
     let requests = match options.target {
         Target::Clone => {
             let mut clone = Hydration::new(A, B, size, chunk);
             (clone.batch, clone.threshold) = (options.batch, options.threshold);
-            all(options, clone)
+            all(disk, clone)
         }
-        Target::Mirror => all(options, Mirror::new(vec![A, B], size, chunk, true)),
+        Target::Mirror => all(disk, Mirror::new(vec![A, B], size, chunk, true)),
         Target::Snapshot => {
             let write = |at| SnapshotWrite { to_snapshot: false, range: part(at) };
-            all(options, Snapshot::new(A, B, chunk, (0..count).map(write).collect()))
+            all(disk, Snapshot::new(A, B, chunk, (0..count).map(write).collect()))
         }
         Target::Thin => {
             let write = |at| ThinWrite { range: part(at), shared: Some(at) };
-            all(options, Thin::new(A, chunk, count, (0..count).map(write).collect()))
+            all(disk, Thin::new(A, chunk, count, (0..count).map(write).collect()))
+        }
+        Target::Zoned => {
+            let in_order = options.extents.windows(2).all(|pair| pair[0].end() <= pair[1].start);
+            let len = options.extents.last().map_or(0, |extent| extent.end().0);
+            let fits = |start: u64| start.is_multiple_of(BLOCK) && start < DISK.0 && start + len <= DISK.0;
+            if !in_order || !fits(options.from) || !fits(options.to) {
+                let why = format!("extents must follow each other, in zones within {} sectors", DISK.0);
+                return Err(Failure::usage(why));
+            }
+            let zones = (Sector(options.from), Sector(options.to));
+            all(DISK.bytes(), Reclaim::new(A, zones, true, Sectors::ZERO, options.extents.clone()))
         }
     };
     let requests = requests.map_err(Failure::failed)?;
@@ -91,8 +131,7 @@ pub fn run(options: &ModelOptions) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn all<U: User>(options: &ModelOptions, user: U) -> Result<Vec<Request>, String> {
-    let size = Bytes(4 * Bytes::mib(options.mib).0 + Bytes::mib(1).0);
+fn all<U: User>(size: Bytes, user: U) -> Result<Vec<Request>, String> {
     let mut world = World::new(&[(); 2].map(|()| pools::limits(size, CopyMode::Memcpy)));
     let mut driven = Driven::new(user, Kcopyd::new(Config::default()), 1 << 32);
     let mut requests = Vec::new();
@@ -104,12 +143,43 @@ fn all<U: User>(options: &ModelOptions, user: U) -> Result<Vec<Request>, String>
 mod tests {
     use super::*;
 
+    const CLONE: ModelOptions = ModelOptions {
+        target: Target::Clone,
+        mib: 1,
+        chunk_kib: 512,
+        batch: 1,
+        threshold: 1,
+        extents: Vec::new(),
+        from: 0,
+        to: 32768,
+    };
+
     #[test]
     fn a_clone_is_read_and_written_region_by_region() {
-        let options = ModelOptions { target: Target::Clone, mib: 1, chunk_kib: 512, batch: 1, threshold: 1 };
-        let text = run(&options).unwrap();
+        let text = run(&CLONE).unwrap();
         assert_eq!(text, "read 0 0 1024\nwrite 1 0 1024\nread 0 1024 1024\nwrite 1 1024 1024\n");
-        let wrong = ModelOptions { chunk_kib: 48, ..options };
+        let wrong = ModelOptions { chunk_kib: 48, ..CLONE };
+        assert_eq!(run(&wrong).unwrap_err().exit, crate::failure::Exit::Usage);
+    }
+
+    #[test]
+    fn a_zone_is_reclaimed_extent_by_extent() {
+        let extents = ["0+16", "64+8"].map(|text| extent(text).unwrap()).to_vec();
+        let zoned = ModelOptions { target: Target::Zoned, extents, from: 8192, ..CLONE };
+        let expected = [
+            "read 0 8192 16",
+            "write 0 32768 16",
+            "write_zeroes 0 32784 48",
+            "read 0 8256 8",
+            "write 0 32832 8",
+        ];
+        assert_eq!(run(&zoned).unwrap().lines().collect::<Vec<_>>(), expected);
+        for text in ["1+8", "8", "8+0", "0+4294967296", "18446744073709551608+8"] {
+            assert!(extent(text).is_err(), "{text}");
+        }
+        let mut wrong = ModelOptions { to: DISK.0 - 8, ..zoned };
+        assert_eq!(run(&wrong).unwrap_err().exit, crate::failure::Exit::Usage);
+        (wrong.to, wrong.extents) = (0, vec![extent("8+16").unwrap(), extent("16+8").unwrap()]);
         assert_eq!(run(&wrong).unwrap_err().exit, crate::failure::Exit::Usage);
     }
 }

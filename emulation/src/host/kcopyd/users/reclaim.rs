@@ -80,7 +80,7 @@ impl User for Reclaim {
         if self.sequential && self.wp < offset {
             self.under_way = Some(offset);
             let hole = SectorRange { start: self.to + self.wp, len: offset - self.wp };
-            return vec![(0, Act::Io(self.volume, Op::WriteZeroes(hole), Flags::NOUNMAP))];
+            return vec![(0, Act::Io(self.volume, Op::WriteZeroes(hole), Flags::NONE))];
         }
         self.extents.pop_front();
         self.under_way = Some(offset + extent.len);
