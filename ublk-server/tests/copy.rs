@@ -93,7 +93,9 @@ fn the_file_system_copies_where_it_is_left_to_it() {
     let data = pattern(4 * MIB, 4);
     for (kind, file) in [("file", "volume"), ("loop", "image")] {
         let path = env.dir.join(file);
-        env.disk("a", &["-t", kind, "-f", path.to_str().unwrap(), "--size", "64M", "--copy", "memcpy"]);
+        let file = path.to_str().unwrap();
+        env.ok(&["add", "--no-ublk", "--name", "a", "--pool", "a", "-t", kind, "-f", file, "--size", "64M"]);
+        env.ok(&["set", "-n", "a", "copy=memcpy"]);
         let client = env.client("a");
         write(&client, "a", 0, &data);
         for (backend, to) in [("cfr", 8 * MIB), ("rw", 16 * MIB)] {

@@ -56,7 +56,10 @@ fn choose(zones: &Zones, keep: Keep, block: Sectors) -> BTreeMap<u32, Back> {
             Keep::None => 0,
             Keep::All => return None,
             // The last: it stays as it is.
-            Keep::Some(seed) => (mix(seed ^ u64::from(zone)) % (all.len() as u64 + 1)) as usize,
+            Keep::Some(seed) => {
+                let drawn = mix(seed ^ u64::from(zone)) % (all.len() as u64 + 1);
+                usize::try_from(drawn).expect("there are few")
+            }
         };
         all.get(index).map(|back| (zone, *back))
     };

@@ -391,8 +391,7 @@ impl<'a> World<'a> {
             live.parked = matches!(next, Next::Wait);
             match next {
                 Next::Wait => self.report.parked += 1,
-                // One that is to be late is given a plan to wait with.
-                Next::Run(plan) if !live.refusal.is_empty() && !(live.struck && plan.is_empty()) => {
+                Next::Run(plan) if !live.may_run(&plan) => {
                     return Err(format!("request {} had to be refused: {:?}", id.0, live.refusal));
                 }
                 Next::Done(completion) => self.complete(id, &completion)?,
@@ -494,6 +493,11 @@ impl Live {
     /// A request that waits for a commit to end is done and need not be ended early.
     pub(super) fn can_end_early(&self) -> bool {
         !matches!(self.request.op, Op::Flush) && !self.request.flags.has(Flags::FUA)
+    }
+
+    /// One that has to be refused runs nothing; when it is to be late it is given a plan to wait with.
+    fn may_run(&self, plan: &Plan) -> bool {
+        self.refusal.is_empty() || (self.struck && plan.is_empty())
     }
 
     /// The bytes of a whole request.

@@ -145,7 +145,7 @@ fn what_a_failed_commit_may_have_made_durable_is_not_used_again() {
     let (_, Next::Run(plan)) = out.remove(at) else { panic!("it is a plan") };
     let Some(Step::Commit(commit)) = plan.steps.last() else { panic!("no commit: {plan:?}") };
     let said: Vec<_> = commit.changes.iter().map(|change| change.logical.clone()).collect();
-    assert_eq!(said, [0..1], "it says what the block is, though that did not change");
+    assert_eq!(said, std::slice::from_ref(&(0..1)), "it says what the block is, though that did not change");
     let io = IoResult::done(&plan);
     let out = disk.pool.finish(NOW, plan, io);
     disk.go_on(out);
