@@ -30,8 +30,8 @@ pub mod units;
 pub mod zone;
 
 pub use device::{
-    BlockDevice, Completion, Control, Cx, IoResult, Keep, Link, Next, Out, Plan, PlanId, PortKind, Step, Steps,
-    StoreRange, Usage,
+    BlockDevice, Completion, Control, Cx, IoResult, Keep, Link, Next, Out, Plan, PlanId, PortKind, Step,
+    Steps, StoreRange, Usage,
 };
 pub use limits::{CopyMode, Limits};
 pub use pool::Pool;

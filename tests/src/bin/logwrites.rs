@@ -1,7 +1,7 @@
 //! Work whose every flush is known, and the check of a disk against it; see `tests::logwrites`.
 //!
 //! - `logwrites work DISK BLOCKS FIRST LAST ACKS DEVICE`: changes blocks and flushes them, in the first round all of them;
-//!   writes what is flushed to ACKS before, and after it tells the log of the dm-log-writes DEVICE `ack ROUND`, or prints that
+//!   writes what is flushed to ACKS before, and after it tells the log of the dm-log-writes DEVICE `ackROUND`, or prints `ack ROUND`
 //!   where DEVICE is `-`
 //! - `logwrites flushes LOG`: prints the number of flushes in a log
 //! - `logwrites replay LOG FROM TO DISK`: does again what the log has from its flush FROM to its flush TO; prints the last
@@ -73,7 +73,7 @@ fn work(disk: &str, blocks: u64, rounds: RangeInclusive<u64>, acks: &str, device
             continue;
         }
         let status = Command::new("dmsetup")
-            .args(["message", device, "0", "mark", &format!("ack {round}")])
+            .args(["message", device, "0", "mark", &format!("ack{round}")])
             .status()?;
         ensure!(status.success(), "dmsetup: {status}");
     }
@@ -99,7 +99,7 @@ fn replay(log: &str, from: usize, to: usize, disk: &str) -> Result<()> {
     }
     disk.sync_all()?;
     let marks = all.iter().rev().filter_map(|entry| match &entry.action {
-        Action::Mark(text) => text.strip_prefix("ack ")?.parse::<u64>().ok(),
+        Action::Mark(text) => text.strip_prefix("ack")?.parse::<u64>().ok(),
         Action::Write { .. } | Action::Discard { .. } => None,
     });
     println!("{}", marks.max().unwrap_or(0));
