@@ -76,9 +76,9 @@ impl Ledger {
         "report_zones",
     ];
 
-    /// Counts a request.
-    pub fn begun(&mut self, op: &Op) {
-        let index = match op {
+    /// The place of an operation in [`Ledger::OPS`].
+    pub fn index(op: &Op) -> usize {
+        match op {
             Op::Read(_) => 0,
             Op::Write(_) => 1,
             Op::Flush => 2,
@@ -88,8 +88,12 @@ impl Ledger {
             Op::ZoneMgmt { .. } => 6,
             Op::ZoneResetAll => 7,
             Op::ReportZones { .. } => 8,
-        };
-        self.commands[index] += 1;
+        }
+    }
+
+    /// Counts a request.
+    pub fn begun(&mut self, op: &Op) {
+        self.commands[Self::index(op)] += 1;
     }
 
     /// Counts the steps of a plan that were done.

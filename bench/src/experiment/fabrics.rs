@@ -2,7 +2,7 @@
 
 use super::outcome::{Axis, Free, Latency, Model, Origin, Outcome, Plot, Point, Scale, Series};
 use super::params::{Kind, Param, Params};
-use super::{Experiment, ROUNDS, SEED, SIMULATED, mbit, rounds};
+use super::{Experiment, ROUNDS, RTT_US, SEED, SIMULATED, mbit, rounds};
 use crate::pools::VOLUME;
 use crate::rounds::Spread;
 use crate::sim::{Engine, Fabric, Measured, Order, Work, World};
@@ -21,12 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             kind: Kind::Numbers { min: 10, max: 800_000 },
             default: "1000,100000",
         },
-        Param {
-            name: "rtt_us",
-            about: "round trip of a command, in us",
-            kind: Kind::Number { min: 0, max: 1_000_000 },
-            default: "100",
-        },
+        RTT_US,
         Param {
             name: "block_kib",
             about: "length of a range, in KiB",
@@ -135,7 +130,7 @@ fn run(params: &Params, bar: &ProgressBar) -> Result<Outcome, String> {
     }
     let links = params.numbers("link_mbit");
     bar.set_length((links.len() * blocks.len() + ELSEWHERE.len()) as u64);
-    let mode = CopyMode::ALL.into_iter().find(|mode| mode.name() == params.text("target")).expect("checked");
+    let mode = params.copy_mode("target");
     let axis = |label, unit| Axis::new(label, unit, Scale::Log);
     let plot = |id, title: &str, y| Plot {
         id,

@@ -3,14 +3,14 @@
 
 use super::outcome::{Axis, Latency, Model, Origin, Outcome, Plot, Point, Scale, Series};
 use super::params::{Kind, Param, Params};
-use super::{Experiment, ROUNDS, SEED, SIMULATED, mbit, rounds};
+use super::{Experiment, LINK_MBIT, MEDIA, MODE, ROUNDS, SEED, SIMULATED, mbit, rounds};
 use crate::pools::{self, Random, VOLUME, copy, range};
 use crate::rounds::Spread;
 use crate::sim::load::histogram;
 use crate::sim::{Fabric, Happening, Order, World};
 use emulation::host::{BufferId, Data, Emit};
 use emulation::timing::profile;
-use emulation::{Bytes, CopyMode, Flags, Instant, Nanos, Op, Request, RequestId, Sectors};
+use emulation::{Bytes, Flags, Instant, Nanos, Op, Request, RequestId, Sectors};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
@@ -22,18 +22,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "latency of foreground reads beside a copy",
     needs: SIMULATED,
     params: &[
-        Param {
-            name: "media",
-            about: "what the disk is like",
-            kind: Kind::Choice(&["tlc-ssd", "zns", "hdd"]),
-            default: "tlc-ssd",
-        },
-        Param {
-            name: "mode",
-            about: "how the disk copies",
-            kind: Kind::Choice(&["memcpy", "emulate", "remap"]),
-            default: "memcpy",
-        },
+        MEDIA,
+        Param { kind: Kind::Choice(&["memcpy", "emulate", "remap"]), ..MODE },
         Param {
             name: "reads_per_s",
             about: "foreground reads of 4 KiB a second, at random times",
@@ -52,12 +42,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             kind: Kind::Number { min: 1, max: 60 },
             default: "4",
         },
-        Param {
-            name: "link_mbit",
-            about: "the link, in Mbit/s each way",
-            kind: Kind::Number { min: 10, max: 800_000 },
-            default: "25000",
-        },
+        Param { default: "25000", ..LINK_MBIT },
         SEED,
         ROUNDS,
     ],
@@ -97,8 +82,7 @@ struct Run {
 impl Run {
     fn new(params: &Params, case: &str, seed: u64) -> Self {
         let copy = Bytes::mib(params.number("copy_mib"));
-        let mode =
-            CopyMode::ALL.into_iter().find(|mode| mode.name() == params.text("mode")).expect("checked");
+        let mode = params.copy_mode("mode");
         let mut world = World::new(&[pools::limits(Bytes(2 * copy.0 + FOREGROUND.0), mode)]);
         world.set_timing(&profile::named(params.text("media")).expect("checked").timing());
         world.set_fabric(Fabric::new(mbit(params.number("link_mbit")), Nanos(20_000)));

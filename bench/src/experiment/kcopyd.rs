@@ -2,7 +2,7 @@
 
 use super::outcome::{Axis, Model, Origin, Outcome, Plot, Point, Scale, Series};
 use super::params::{Kind, Param, Params};
-use super::{Experiment, ROUNDS, SEED, SIMULATED, mbit, rounds};
+use super::{Experiment, MEDIA, MODE, ROUNDS, RTT_US, SEED, SIMULATED, mbit, rounds};
 use crate::pools::{self, Random};
 use crate::rounds::Spread;
 use crate::sim::{Fabric, World, driven, world::map_blocks};
@@ -12,7 +12,7 @@ use emulation::host::kcopyd::users::{
 };
 use emulation::host::kcopyd::{Config, Kcopyd};
 use emulation::timing::{Rate, Timing, profile};
-use emulation::{Bytes, CopyMode, Instant, Limits, Nanos, Sector, SectorRange, Sectors, VolumeId};
+use emulation::{Bytes, Instant, Limits, Nanos, Sector, SectorRange, Sectors, VolumeId};
 use indicatif::ProgressBar;
 
 const USERS: [&str; 7] = ["mirror", "clone", "snapshot", "merge", "cache", "thin", "writecache"];
@@ -46,24 +46,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             kind: Kind::Number { min: 10, max: 800_000 },
             default: "25000",
         },
-        Param {
-            name: "rtt_us",
-            about: "round trip of a command, in us",
-            kind: Kind::Number { min: 0, max: 1_000_000 },
-            default: "50",
-        },
-        Param {
-            name: "mode",
-            about: "how the disk copies",
-            kind: Kind::Choice(&["remap", "memcpy", "emulate"]),
-            default: "memcpy",
-        },
-        Param {
-            name: "media",
-            about: "what the disk is like",
-            kind: Kind::Choice(&["none", "tlc-ssd", "zns", "hdd"]),
-            default: "tlc-ssd",
-        },
+        Param { default: "50", ..RTT_US },
+        MODE,
+        Param { kind: Kind::Choice(&["none", "tlc-ssd", "zns", "hdd"]), ..MEDIA },
         SEED,
         ROUNDS,
     ],
@@ -104,8 +89,7 @@ impl Run {
         for at in (1..order.len()).rev() {
             order.swap(at, random.below(at as u64 + 1) as usize);
         }
-        let mode =
-            CopyMode::ALL.into_iter().find(|mode| mode.name() == params.text("mode")).expect("checked");
+        let mode = params.copy_mode("mode");
         // Room for metadata of a cow device beside the chunks: a record of 16 bytes for each.
         let metadata = count.div_ceil(chunk.0 / 16) + 4;
         let limits = |_| -> Limits { pools::limits(Bytes((2 * count + metadata) * chunk.0), mode) };

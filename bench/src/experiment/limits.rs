@@ -2,12 +2,12 @@
 
 use super::outcome::{Axis, Model, Origin, Outcome, Plot, Point, Scale, Series};
 use super::params::{Kind, Param, Params};
-use super::{Experiment, ROUNDS, SEED, SIMULATED, mbit, rounds};
+use super::{Experiment, LINK_MBIT, MODE, ROUNDS, RTT_US, SEED, SIMULATED, mbit, rounds};
 use crate::pools::VOLUME;
 use crate::rounds::Spread;
 use crate::sim::{Engine, Fabric, Measured, Work, World};
 use emulation::timing::profile;
-use emulation::{Bytes, CopyMode, Nanos};
+use emulation::{Bytes, Nanos};
 use indicatif::ProgressBar;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -33,24 +33,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             kind: Kind::Number { min: 1, max: 256 },
             default: "4",
         },
-        Param {
-            name: "link_mbit",
-            about: "the link, in Mbit/s each way",
-            kind: Kind::Number { min: 10, max: 800_000 },
-            default: "10000",
-        },
-        Param {
-            name: "rtt_us",
-            about: "round trip of a command, in us",
-            kind: Kind::Number { min: 0, max: 1_000_000 },
-            default: "100",
-        },
-        Param {
-            name: "mode",
-            about: "how the disk copies",
-            kind: Kind::Choice(&["remap", "memcpy", "emulate"]),
-            default: "memcpy",
-        },
+        LINK_MBIT,
+        RTT_US,
+        MODE,
         SEED,
         ROUNDS,
     ],
@@ -77,8 +62,7 @@ fn measure(params: &Params, limit: Limit, seed: u64) -> Result<(Measured, World)
     let ranges = (limit.bytes.0 / block.0).clamp(1, limit.segments).min(total.0 / block.0).max(1);
     let work = Work { block, ranges, depth: params.number("depth"), total, seed };
     let mut limits = work.limits();
-    limits.copy_mode =
-        CopyMode::ALL.into_iter().find(|mode| mode.name() == params.text("mode")).expect("checked");
+    limits.copy_mode = params.copy_mode("mode");
     // The disk refuses what passes them: a command that is too long fails the run.
     limits.copy_max_segment_bytes = limit.segment;
     limits.copy_max_bytes = limit.bytes;

@@ -65,6 +65,32 @@ const ROUNDS: Param = Param {
     default: "3",
 };
 
+const MEDIA: Param = Param {
+    name: "media",
+    about: "what the disk is like",
+    kind: Kind::Choice(&["tlc-ssd", "zns", "hdd"]),
+    default: "tlc-ssd",
+};
+/// Each experiment has a default of its own.
+const LINK_MBIT: Param = Param {
+    name: "link_mbit",
+    about: "the link, in Mbit/s each way",
+    kind: Kind::Number { min: 10, max: 800_000 },
+    default: "10000",
+};
+const RTT_US: Param = Param {
+    name: "rtt_us",
+    about: "round trip of a command, in us",
+    kind: Kind::Number { min: 0, max: 1_000_000 },
+    default: "100",
+};
+const MODE: Param = Param {
+    name: "mode",
+    about: "how the disk copies",
+    kind: Kind::Choice(&["remap", "memcpy", "emulate"]),
+    default: "memcpy",
+};
+
 /// The experiment of a name.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! What an experiment can be asked to vary, and the refusal of everything else.
 
 use crate::failure::Failure;
+use emulation::CopyMode;
 use std::collections::BTreeMap;
 
 /// What a parameter may be.
@@ -99,6 +100,11 @@ impl Params {
     /// The text of a parameter. Panics when the experiment has none of this name.
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).unwrap_or_else(|| panic!("a parameter {name}"))
+    }
+
+    /// The way in which a disk copies. Panics for a parameter of another kind.
+    pub fn copy_mode(&self, name: &str) -> CopyMode {
+        CopyMode::ALL.into_iter().find(|mode| mode.name() == self.text(name)).expect("it was checked")
     }
 
     /// A number. Panics for a parameter of another kind.

@@ -2,12 +2,12 @@
 
 use super::outcome::{Axis, Model, Origin, Outcome, Plot, Point, Scale, Series};
 use super::params::{Kind, Param, Params};
-use super::{Experiment, ROUNDS, SEED, SIMULATED, mbit, rounds};
+use super::{Experiment, LINK_MBIT, MEDIA, ROUNDS, SEED, SIMULATED, mbit, rounds};
 use crate::pools::VOLUME;
 use crate::rounds::Spread;
 use crate::sim::{Engine, Fabric, Work, World};
 use emulation::timing::profile;
-use emulation::{Bytes, CopyMode, Nanos};
+use emulation::{Bytes, Nanos};
 use indicatif::ProgressBar;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -39,18 +39,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             kind: Kind::Choice(&["emulate", "memcpy", "remap"]),
             default: "emulate",
         },
-        Param {
-            name: "media",
-            about: "what the disk is like",
-            kind: Kind::Choice(&["tlc-ssd", "zns", "hdd"]),
-            default: "tlc-ssd",
-        },
-        Param {
-            name: "link_mbit",
-            about: "the link, in Mbit/s each way",
-            kind: Kind::Number { min: 10, max: 800_000 },
-            default: "100000",
-        },
+        MEDIA,
+        Param { default: "100000", ..LINK_MBIT },
         Param {
             name: "mib",
             about: "copied for each point, in MiB",
@@ -70,7 +60,7 @@ fn run(params: &Params, bar: &ProgressBar) -> Result<Outcome, String> {
     }
     let ranges = params.numbers("ranges");
     bar.set_length((ranges.len() * blocks.len()) as u64);
-    let mode = CopyMode::ALL.into_iter().find(|mode| mode.name() == params.text("mode")).expect("checked");
+    let mode = params.copy_mode("mode");
     let plot = |id, title: &str, y| Plot {
         id,
         title: title.to_string(),

@@ -22,14 +22,22 @@ const PIECE: u64 = 256 << 10;
 /// The alignment of buffers that every device takes.
 pub(super) const ALIGN: usize = 4096;
 
-/// What a copy by the host did.
+/// What a copy by reads and writes did.
 #[derive(Debug, Serialize)]
-struct Report {
-    bytes: u64,
-    total_bytes: u64,
-    reads: u64,
-    writes: u64,
-    engine: &'static str,
+pub(super) struct Report {
+    pub(super) bytes: u64,
+    pub(super) total_bytes: u64,
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+    pub(super) engine: &'static str,
+}
+
+/// The block devices of a copy by reads and writes.
+pub(super) struct Ends {
+    /// The number of the destination.
+    pub(super) to: u32,
+    pub(super) source: File,
+    pub(super) destination: File,
 }
 
 struct Work {
@@ -44,28 +52,10 @@ struct Work {
 }
 
 pub(super) fn run(args: &CopyArgs, parts: &[Part]) -> Result<String, Failure> {
-    if args.fast_only || args.one_command || args.append {
-        return Err(Failure::usage(
-            "--fast-only, --one-command and --append are for copy commands: engine host sends none",
-        ));
-    }
-    let state = State::open()?;
-    let to = node(&state, &args.target)?;
-    let from = args.from.as_ref().map_or(Ok(to), |target| node(&state, target))?;
-    if from == to && overlap(parts) {
-        let why = "the ranges overlap: a destination may overlap neither a source nor another destination";
-        return Err(Failure::failed(why));
-    }
-    let sync = if args.fua { libc::O_DSYNC } else { 0 };
-    if !args.force {
-        let claim = coherence::claim(to).map_err(|error| Failure::failed(error.to_string()))?;
-        if let Some(claim) = claim {
-            return Err(Failure::failed(claim).hint("release it; --force writes below its user"));
-        }
-    }
+    let Ends { to, source, destination } = Ends::open(args, parts, "host")?;
     let work = Work {
-        source: open(from, false, 0)?,
-        destination: open(to, true, sync)?,
+        source,
+        destination,
         pieces: pieces(parts),
         next: AtomicUsize::new(0),
         done: Mutex::default(),
@@ -80,8 +70,62 @@ pub(super) fn run(args: &CopyArgs, parts: &[Part]) -> Result<String, Failure> {
     report(args, work, total)
 }
 
+impl Ends {
+    /// Opens them for an engine that sends no copy commands, unless somebody else holds the destination.
+    pub(super) fn open(args: &CopyArgs, parts: &[Part], engine: &str) -> Result<Self, Failure> {
+        if args.fast_only || args.one_command || args.append {
+            return Err(Failure::usage(format!(
+                "--fast-only, --one-command and --append are for copy commands: engine {engine} sends none"
+            )));
+        }
+        let state = State::open()?;
+        let to = node(&state, &args.target)?;
+        let from = args.from.as_ref().map_or(Ok(to), |target| node(&state, target))?;
+        if from == to && overlap(parts) {
+            let why =
+                "the ranges overlap: a destination may overlap neither a source nor another destination";
+            return Err(Failure::failed(why));
+        }
+        if !args.force {
+            let claim = coherence::claim(to).map_err(|error| Failure::failed(error.to_string()))?;
+            if let Some(claim) = claim {
+                return Err(Failure::failed(claim).hint("release it; --force writes below its user"));
+            }
+        }
+        let sync = if args.fua { libc::O_DSYNC } else { 0 };
+        Ok(Self { to, source: open(from, false, 0)?, destination: open(to, true, sync)? })
+    }
+}
+
+impl Report {
+    /// What is printed, after what was asked for in addition: that both sides are the same.
+    pub(super) fn answer(
+        &self,
+        args: &CopyArgs,
+        mut failure: Option<String>,
+        (source, destination): (&File, &File),
+        pieces: &[Part],
+    ) -> Result<String, Failure> {
+        if failure.is_none() && args.verify {
+            failure = differs(source, destination, pieces).err();
+        }
+        let Self { bytes, total_bytes, reads, writes, .. } = self;
+        let text = match args.json {
+            true => json(self),
+            false => format!("copied {bytes} of {total_bytes} bytes by {reads} reads and {writes} writes\n"),
+        };
+        match failure {
+            None => Ok(text),
+            Some(why) => {
+                super::print(&text)?;
+                Err(Failure::failed(why))
+            }
+        }
+    }
+}
+
 /// The number of a disk's block device.
-pub(super) fn node(state: &State, target: &Target) -> Result<u32, Failure> {
+fn node(state: &State, target: &Target) -> Result<u32, Failure> {
     let record = locate::record(state, target)?;
     match (record, target) {
         (Some(record), _) => record.id.ok_or_else(|| {
@@ -93,14 +137,14 @@ pub(super) fn node(state: &State, target: &Target) -> Result<u32, Failure> {
     }
 }
 
-pub(super) fn open(disk: u32, write: bool, flags: i32) -> Result<File, Failure> {
+fn open(disk: u32, write: bool, flags: i32) -> Result<File, Failure> {
     let path = format!("/dev/ublkb{disk}");
     let opened = File::options().read(true).write(write).custom_flags(libc::O_DIRECT | flags).open(&path);
     opened.map_err(|error| Failure::failed(format!("{path}: {error}")))
 }
 
 /// True when one piece could write what another has yet to read, or has written.
-pub(super) fn overlap(parts: &[Part]) -> bool {
+fn overlap(parts: &[Part]) -> bool {
     let range = |start: u64, part: &Part| start..start.saturating_add(part.length.0);
     parts.iter().enumerate().any(|(index, part)| {
         let to = range(part.destination.0, part);
@@ -189,25 +233,12 @@ fn report(args: &CopyArgs, work: Work, total: u64) -> Result<String, Failure> {
     let whole = done.iter().take_while(|done| **done).count();
     let bytes = work.pieces[..whole].iter().map(|piece| piece.length.0).sum();
     let count = done.iter().filter(|done| **done).count() as u64;
-    let mut failure = work.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if failure.is_none() && args.verify {
-        failure = differs(&work.source, &work.destination, &work.pieces).err();
-    }
+    let failure = work.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
     let report = Report { bytes, total_bytes: total, reads: count, writes: count, engine: "host" };
-    let text = match args.json {
-        true => json(&report),
-        false => format!("copied {bytes} of {total} bytes by {count} reads and {count} writes\n"),
-    };
-    match failure {
-        None => Ok(text),
-        Some(why) => {
-            super::print(&text)?;
-            Err(Failure::failed(why))
-        }
-    }
+    report.answer(args, failure, (&work.source, &work.destination), &work.pieces)
 }
 
-pub(super) fn differs(source: &File, destination: &File, pieces: &[Part]) -> Result<(), String> {
+fn differs(source: &File, destination: &File, pieces: &[Part]) -> Result<(), String> {
     let length = usize::try_from(PIECE).unwrap_or(usize::MAX);
     let mut space = vec![0; 2 * length + ALIGN];
     let start = space.as_ptr().align_offset(ALIGN);

@@ -1,17 +1,14 @@
 //! Engine `kcopyd`: the model of the kernel's copy service over the block devices themselves: slices of 512 KiB, eight of a
 //! range at a time, each read and then written.
 
+use super::Failure;
 use super::copy::Part;
-use super::copy_host::{ALIGN, differs, node, open, overlap};
-use super::{Failure, json};
+use super::copy_host::{ALIGN, Ends, Report, pieces};
 use crate::cli::CopyArgs;
-use crate::coherence;
 use crate::signals::Signals;
-use crate::state::State;
 use emulation::host::kcopyd::{Config, Job, Kcopyd, Notice, Region, SUB_JOB};
 use emulation::host::{Data, Emit};
 use emulation::{BlkStatus, Bytes, Completion, Instant, Op, RequestId, Sector, SectorRange, VolumeId};
-use serde::Serialize;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,15 +21,6 @@ const DEPTH: usize = 8;
 const SOURCE: VolumeId = VolumeId(0);
 const DESTINATION: VolumeId = VolumeId(1);
 
-#[derive(Debug, Serialize)]
-struct Report {
-    bytes: u64,
-    total_bytes: u64,
-    reads: u64,
-    writes: u64,
-    engine: &'static str,
-}
-
 /// The two disks, and the slices that were read and are yet to be written, by buffer and place in it.
 struct Disks {
     source: File,
@@ -41,46 +29,11 @@ struct Disks {
 }
 
 pub(super) fn run(args: &CopyArgs, parts: &[Part]) -> Result<String, Failure> {
-    if args.fast_only || args.one_command || args.append {
-        return Err(Failure::usage(
-            "--fast-only, --one-command and --append are for copy commands: engine kcopyd sends none",
-        ));
-    }
-    let state = State::open()?;
-    let to = node(&state, &args.target)?;
-    let from = args.from.as_ref().map_or(Ok(to), |target| node(&state, target))?;
-    if from == to && overlap(parts) {
-        let why = "the ranges overlap: a destination may overlap neither a source nor another destination";
-        return Err(Failure::failed(why));
-    }
-    if !args.force {
-        let claim = coherence::claim(to).map_err(|error| Failure::failed(error.to_string()))?;
-        if let Some(claim) = claim {
-            return Err(Failure::failed(claim).hint("release it; --force writes below its user"));
-        }
-    }
-    let sync = if args.fua { libc::O_DSYNC } else { 0 };
-    let disks =
-        Disks { source: open(from, false, 0)?, destination: open(to, true, sync)?, slices: Mutex::default() };
+    let Ends { source, destination, .. } = Ends::open(args, parts, "kcopyd")?;
+    let disks = Disks { source, destination, slices: Mutex::default() };
     let signals = Signals::block().map_err(|error| Failure::failed(format!("signals: {error}")))?;
-    let (report, mut failure) = copy(&disks, parts, &signals)?;
-    if failure.is_none() && args.verify {
-        failure = differs(&disks.source, &disks.destination, &super::copy_host::pieces(parts)).err();
-    }
-    let text = match args.json {
-        true => json(&report),
-        false => {
-            let Report { bytes, total_bytes, reads, writes, .. } = report;
-            format!("copied {bytes} of {total_bytes} bytes by {reads} reads and {writes} writes\n")
-        }
-    };
-    match failure {
-        None => Ok(text),
-        Some(why) => {
-            super::print(&text)?;
-            Err(Failure::failed(why))
-        }
-    }
+    let (report, failure) = copy(&disks, parts, &signals)?;
+    report.answer(args, failure, (&disks.source, &disks.destination), &pieces(parts))
 }
 
 /// Does all parts; what was done, and why not all of it was.

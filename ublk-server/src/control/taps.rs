@@ -47,12 +47,8 @@ fn view(record: &Record) -> TraceRecord {
     let bytes = |range: &SectorRange| (range.start.bytes().0, range.len.bytes().0);
     let mut segments = Vec::new();
     let mut action = None;
-    let (op, (offset, length)) = match &record.op {
-        Op::Read(range) => (0, bytes(range)),
-        Op::Write(range) => (1, bytes(range)),
-        Op::Flush => (2, (0, 0)),
-        Op::Discard(range) => (3, bytes(range)),
-        Op::WriteZeroes(range) => (4, bytes(range)),
+    let (offset, length) = match &record.op {
+        Op::Read(range) | Op::Write(range) | Op::Discard(range) | Op::WriteZeroes(range) => bytes(range),
         Op::Copy(copy) => {
             segments.extend(copy.segments.iter().map(|segment| TraceSegment {
                 volume: segment.source_volume.0,
@@ -61,14 +57,14 @@ fn view(record: &Record) -> TraceRecord {
                 destination: segment.destination.bytes().0,
             }));
             let first = segments.first().map_or(0, |segment| segment.destination);
-            (5, (first, segments.iter().map(|segment| segment.length).sum()))
+            (first, segments.iter().map(|segment| segment.length).sum())
         }
         Op::ZoneMgmt { zone, action: what } => {
             action = Some(format!("{what:?}").to_lowercase());
-            (6, (zone.bytes().0, 0))
+            (zone.bytes().0, 0)
         }
-        Op::ZoneResetAll => (7, (0, 0)),
-        Op::ReportZones { from, .. } => (8, (from.bytes().0, 0)),
+        Op::Flush | Op::ZoneResetAll => (0, 0),
+        Op::ReportZones { from, .. } => (from.bytes().0, 0),
     };
     let named = [
         (Flags::FUA, "fua"),
@@ -81,7 +77,7 @@ fn view(record: &Record) -> TraceRecord {
     TraceRecord {
         begun_ns: record.begun.0,
         ended_ns: record.ended.0,
-        operation: Ledger::OPS[op].to_string(),
+        operation: Ledger::OPS[Ledger::index(&record.op)].to_string(),
         offset,
         length,
         segments,

@@ -192,17 +192,7 @@ impl Tap {
 
     /// A request, by its number within the thread, is about to begin.
     pub(crate) fn begin(&mut self, now: Instant, number: u64, request: &Request) {
-        let op = match request.op {
-            Op::Read(_) => 0,
-            Op::Write(_) => 1,
-            Op::Flush => 2,
-            Op::Discard(_) => 3,
-            Op::WriteZeroes(_) => 4,
-            Op::Copy(_) => 5,
-            Op::ZoneMgmt { .. } => 6,
-            Op::ZoneResetAll => 7,
-            Op::ReportZones { .. } => 8,
-        };
+        let op = Ledger::index(&request.op);
         let tracing = self.taps.tracing.load(Ordering::Relaxed);
         let traced = tracing.then(|| Box::new((request.op.clone(), request.flags)));
         let begun = Begun { at: now, volume: request.volume, op, traced };
