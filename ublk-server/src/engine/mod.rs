@@ -22,6 +22,7 @@ mod calls;
 mod commit;
 mod copier;
 mod file_job;
+mod immediate;
 mod inline;
 pub(crate) mod mailbox;
 pub(crate) mod port;

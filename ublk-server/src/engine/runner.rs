@@ -276,14 +276,41 @@ impl<D: Door> Runner<D> {
     fn file_event(&mut self, engine: &Engine, index: usize, result: i32, buffer: Option<Buffer>) {
         let Store::File(file) = engine.store() else { panic!("file I/O without a file") };
         let mut job = self.jobs[index].take().expect("file I/O is of a job");
-        let mut buffers = std::mem::take(&mut self.buffers);
-        let progress = job.completed(result, buffer, file, &mut buffers, &mut self.port(job.plan()));
-        self.buffers = buffers;
+        let progress = self.completed(&mut job, result, buffer, file);
         self.progress(engine, index, job, progress, file);
     }
 
-    fn progress(&mut self, engine: &Engine, index: usize, job: Job, progress: Progress, file: &FileStore) {
-        match progress {
+    fn completed(
+        &mut self,
+        job: &mut Job,
+        result: i32,
+        buffer: Option<Buffer>,
+        file: &FileStore,
+    ) -> Progress {
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let progress = job.completed(result, buffer, file, &mut buffers, &mut self.port(job.plan()));
+        self.buffers = buffers;
+        progress
+    }
+
+    fn progress(
+        &mut self,
+        engine: &Engine,
+        index: usize,
+        mut job: Job,
+        mut progress: Progress,
+        file: &FileStore,
+    ) {
+        let waits = loop {
+            match progress {
+                Progress::Op(op) if file.in_memory() => {
+                    let (result, buffer) = op.run(file.file());
+                    progress = self.completed(&mut job, result, buffer, file);
+                }
+                other => break other,
+            }
+        };
+        match waits {
             Progress::Op(op) => {
                 self.ring.file(index, file.file(), op);
                 self.jobs[index] = Some(job);

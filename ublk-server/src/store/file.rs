@@ -1,13 +1,18 @@
-//! A store in a raw image or a block device. It is read and written by the ring of the thread that runs a plan.
+//! A store in a raw image or a block device. It is read and written by the ring of the thread that runs a plan; in memory, by
+//! that thread itself.
 
 use emulation::{Bytes, PhysSector};
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FsWord, OFlags, StatxFlags};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// `linux/magic.h`.
+const TMPFS_MAGIC: FsWord = 0x0102_1994;
+const RAMFS_MAGIC: FsWord = 0x8584_58f6;
 
 /// A raw image or a block device.
 #[derive(Debug)]
@@ -19,6 +24,7 @@ pub struct FileStore {
     /// A file that grows with what is written.
     grows: bool,
     direct: bool,
+    in_memory: bool,
     no_zero_range: AtomicBool,
     no_punch_hole: AtomicBool,
     no_copy: AtomicBool,
@@ -53,6 +59,9 @@ impl FileStore {
             drop(file);
             file = open(exclusive | OFlags::DIRECT)?;
         }
+        // The node of a block device is in a file system in memory, too.
+        let in_memory =
+            kind.is_file() && [TMPFS_MAGIC, RAMFS_MAGIC].contains(&rustix::fs::fstatfs(&file)?.f_type);
         let size = Bytes(file.seek(SeekFrom::End(0))?);
         Ok(Self {
             file: Arc::new(file),
@@ -60,6 +69,7 @@ impl FileStore {
             base: 0,
             grows: false,
             direct,
+            in_memory,
             no_zero_range: AtomicBool::new(false),
             no_punch_hole: AtomicBool::new(false),
             no_copy: AtomicBool::new(!kind.is_file()),
@@ -86,6 +96,11 @@ impl FileStore {
     /// True when it is read and written without the page cache.
     pub fn direct(&self) -> bool {
         self.direct
+    }
+
+    /// True when its file system is in memory: no operation waits for a device.
+    pub(crate) fn in_memory(&self) -> bool {
+        self.in_memory
     }
 
     pub(crate) fn file(&self) -> &Arc<File> {
