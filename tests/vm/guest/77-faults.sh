@@ -1,4 +1,5 @@
 # limit: 600
+# long: yes
 # needs: fio mkfs.ext4 fsck.ext4
 # Faults and power cuts as a kernel sees them: errors by their names, requests that hang and end, a disk with hung requests
 # that is deleted, a server that says nothing, caches that follow a power cut, and a file system that lives through some.

@@ -1,4 +1,5 @@
 # limit: 600
+# long: yes
 # needs: nvme modprobe blkzone mkfs.f2fs fsck.f2fs diff fio
 # A zoned disk over NVMe/TCP is a zoned namespace of the kernel's host: every action, append and copies by nvme-cli,
 # writes at the pointer by the kernel, and f2fs on it. Beside a block device it is read here and written there.

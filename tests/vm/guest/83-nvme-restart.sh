@@ -1,4 +1,5 @@
 # limit: 300
+# long: yes
 # needs: nvme modprobe acked
 # A server of a disk in a file is killed under load of the kernel's NVMe/TCP host and started again: the host connects
 # again by itself, no request fails, and every acknowledged block is there.
