@@ -19,9 +19,9 @@ pub enum Target {
     Clone,
     /// dm-mirror, resynchronised
     Mirror,
-    /// dm-snapshot, a part of each chunk of the origin written in turn
+    /// dm-snapshot, the first 4 KiB of each chunk of the origin written in turn
     Snapshot,
-    /// dm-thin, a part of each block of a volume written after a snapshot of it was taken
+    /// dm-thin, the first 4 KiB of each block of a volume written after a snapshot of it was taken
     Thin,
     /// dm-zoned, a random zone reclaimed into an empty sequential one
     Zoned,
@@ -44,6 +44,9 @@ pub struct ModelOptions {
     /// hydration_threshold of dm-clone
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub threshold: u64,
+    /// Writes to dm-snapshot or dm-thin under way at a time
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub depth: u64,
     /// The valid extents of the zone that dm-zoned reclaims, from its start: FIRST+COUNT in sectors, in order
     #[arg(long = "extent", value_name = "FIRST+COUNT", value_parser = extent, required_if_eq("target", "zoned"))]
     pub extents: Vec<SectorRange>,
@@ -89,6 +92,7 @@ pub fn run(options: &ModelOptions) -> Result<String, Failure> {
     let part = |at: u64| SectorRange { start: Sector(at * chunk.0), len: Sectors(8.min(chunk.0)) };
     // Metadata, and what is copied within a disk, lie behind the device.
     let disk = Bytes(4 * Bytes::mib(options.mib).0 + Bytes::mib(1).0);
+    let depth = usize::try_from(options.depth).expect("at most 1024");
     let requests = match options.target {
         Target::Clone => {
             let mut clone = Hydration::new(A, B, size, chunk);
@@ -98,11 +102,15 @@ pub fn run(options: &ModelOptions) -> Result<String, Failure> {
         Target::Mirror => all(disk, Mirror::new(vec![A, B], size, chunk, true)),
         Target::Snapshot => {
             let write = |at| SnapshotWrite { to_snapshot: false, range: part(at) };
-            all(disk, Snapshot::new(A, B, chunk, (0..count).map(write).collect()))
+            let mut snapshot = Snapshot::new(A, B, chunk, (0..count).map(write).collect());
+            snapshot.depth = depth;
+            all(disk, snapshot)
         }
         Target::Thin => {
             let write = |at| ThinWrite { range: part(at), shared: Some(at) };
-            all(disk, Thin::new(A, chunk, count, (0..count).map(write).collect()))
+            let mut thin = Thin::new(A, chunk, count, (0..count).map(write).collect());
+            thin.depth = depth;
+            all(disk, thin)
         }
         Target::Zoned => {
             let in_order = options.extents.windows(2).all(|pair| pair[0].end() <= pair[1].start);
@@ -113,7 +121,10 @@ pub fn run(options: &ModelOptions) -> Result<String, Failure> {
                 return Err(Failure::usage(why));
             }
             let zones = (Sector(options.from), Sector(options.to));
-            all(DISK.bytes(), Reclaim::new(A, zones, true, Sectors::ZERO, options.extents.clone()))
+            let mut reclaim = Reclaim::new(A, zones, true, Sectors::ZERO, options.extents.clone());
+            // Zoned disks of this project have none.
+            reclaim.write_zeroes = false;
+            all(DISK.bytes(), reclaim)
         }
     };
     let requests = requests.map_err(Failure::failed)?;
@@ -122,7 +133,6 @@ pub fn run(options: &ModelOptions) -> Result<String, Failure> {
         let (name, range) = match request.op {
             Op::Read(range) => ("read", range),
             Op::Write(range) => ("write", range),
-            Op::WriteZeroes(range) => ("write_zeroes", range),
             _ => continue,
         };
         // Writing to a string cannot fail.
@@ -149,6 +159,7 @@ mod tests {
         chunk_kib: 512,
         batch: 1,
         threshold: 1,
+        depth: 1,
         extents: Vec::new(),
         from: 0,
         to: 32768,
@@ -163,16 +174,20 @@ mod tests {
     }
 
     #[test]
+    fn writes_under_way_together_share_a_write_of_records() {
+        let records = |depth| {
+            let text = run(&ModelOptions { target: Target::Snapshot, mib: 2, depth, ..CLONE }).unwrap();
+            text.lines().filter(|line| *line == "write 1 1024 1024").count()
+        };
+        assert_eq!([records(1), records(4)], [4, 1]);
+    }
+
+    #[test]
     fn a_zone_is_reclaimed_extent_by_extent() {
         let extents = ["0+16", "64+8"].map(|text| extent(text).unwrap()).to_vec();
         let zoned = ModelOptions { target: Target::Zoned, extents, from: 8192, ..CLONE };
-        let expected = [
-            "read 0 8192 16",
-            "write 0 32768 16",
-            "write_zeroes 0 32784 48",
-            "read 0 8256 8",
-            "write 0 32832 8",
-        ];
+        let expected =
+            ["read 0 8192 16", "write 0 32768 16", "write 0 32784 48", "read 0 8256 8", "write 0 32832 8"];
         assert_eq!(run(&zoned).unwrap().lines().collect::<Vec<_>>(), expected);
         for text in ["1+8", "8", "8+0", "0+4294967296", "18446744073709551608+8"] {
             assert!(extent(text).is_err(), "{text}");

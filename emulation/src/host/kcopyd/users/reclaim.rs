@@ -1,6 +1,7 @@
 //! The reclaim of a zone by the zoned target: one valid extent after the other, each waited for, to the same places of
 //! another zone. In a sequential zone what lies between two extents is filled with zeroes. A metadata flush ends it.
-//! Source: `drivers/md/dm-zoned-reclaim.c` (`dmz_reclaim_copy`, `dmz_reclaim_align_wp`, `dmz_reclaim_work`).
+//! Source: `drivers/md/dm-zoned-reclaim.c` (`dmz_reclaim_copy`, `dmz_reclaim_align_wp`, `dmz_reclaim_work`),
+//! `block/blk-zoned.c` (`blk_zone_issue_zeroout`).
 
 use super::{Act, Outcome, User};
 use crate::host::kcopyd::{Job, Region};
@@ -14,6 +15,9 @@ pub fn reclaim_throttle(idle: bool, free_percent: u64) -> u64 {
     if idle || free_percent < LOW / 2 { 100 } else { 75.min(100 - free_percent / 2) }
 }
 
+/// The most that one write of zeroes holds: `BIO_MAX_VECS` pages.
+const ZERO_PAGES: Sectors = Sectors(256 * 8);
+
 /// The reclaim of one zone.
 #[derive(Debug)]
 pub struct Reclaim {
@@ -21,6 +25,9 @@ pub struct Reclaim {
     from: Sector,
     to: Sector,
     sequential: bool,
+    /// The disk has Write Zeroes. Without it the kernel asks for a report of the zone, which is not modelled, and writes
+    /// zeroes. True unless set.
+    pub write_zeroes: bool,
     /// Valid extents, from the start of the zone.
     extents: VecDeque<SectorRange>,
     /// Of the destination, from its start.
@@ -46,6 +53,7 @@ impl Reclaim {
             from,
             to,
             sequential,
+            write_zeroes: true,
             extents: extents.into(),
             wp,
             flushing: false,
@@ -78,9 +86,12 @@ impl User for Reclaim {
             return Vec::new();
         }
         if self.sequential && self.wp < offset {
-            self.under_way = Some(offset);
-            let hole = SectorRange { start: self.to + self.wp, len: offset - self.wp };
-            return vec![(0, Act::Io(self.volume, Op::WriteZeroes(hole), Flags::NONE))];
+            let hole = offset - self.wp;
+            let len = if self.write_zeroes { hole } else { hole.min(ZERO_PAGES) };
+            let range = SectorRange { start: self.to + self.wp, len };
+            self.under_way = Some(self.wp + len);
+            let zeroes = if self.write_zeroes { Op::WriteZeroes(range) } else { Op::Write(range) };
+            return vec![(0, Act::Io(self.volume, zeroes, Flags::NONE))];
         }
         self.extents.pop_front();
         self.under_way = Some(offset + extent.len);

@@ -47,6 +47,8 @@ pub struct Snapshot {
     origin: VolumeId,
     cow: VolumeId,
     chunk: Sectors,
+    /// Writes under way at a time; all unless set.
+    pub depth: usize,
     writes: VecDeque<SnapshotWrite>,
     /// Chunks with an exception, each with its place on the cow device.
     exceptions: BTreeMap<u64, u64>,
@@ -64,6 +66,8 @@ pub struct Snapshot {
     next_free: u64,
     /// Writes that wait, each with the chunks that its own exceptions write whole.
     waiting: Vec<(SnapshotWrite, Vec<u64>)>,
+    /// Requests of writes that were let go.
+    writing: usize,
     ready: VecDeque<(Doing, Act)>,
     acts: BTreeMap<u64, Doing>,
     next_act: u64,
@@ -79,6 +83,7 @@ impl Snapshot {
             origin,
             cow,
             chunk,
+            depth: usize::MAX,
             writes: writes.into(),
             exceptions: BTreeMap::new(),
             pending: BTreeSet::new(),
@@ -91,6 +96,7 @@ impl Snapshot {
             // The header, then the first area.
             next_free: 2,
             waiting: Vec::new(),
+            writing: 0,
             ready: VecDeque::new(),
             acts: BTreeMap::new(),
             next_act: 0,
@@ -127,6 +133,7 @@ impl Snapshot {
     fn take_writes(&mut self) {
         let before = self.waiting.len();
         while self.pending.len() < COW_THRESHOLD
+            && self.waiting.len() + self.writing < self.depth
             && let Some(write) = self.writes.pop_front()
         {
             let mut own = Vec::new();
@@ -167,6 +174,7 @@ impl Snapshot {
                 touched(write.range, self.chunk).any(|chunk| self.pending.contains(&chunk))
             });
         self.waiting = stay;
+        let before = self.ready.len();
         for (write, own) in go {
             if !write.to_snapshot {
                 let act = Act::Io(self.origin, Op::Write(write.range), Flags::NONE);
@@ -183,6 +191,7 @@ impl Snapshot {
                 self.ready.push_back((Doing::Write, act));
             }
         }
+        self.writing += self.ready.len() - before;
     }
 
     /// Commits what is copied, as far as the order goes.
@@ -278,7 +287,7 @@ impl User for Snapshot {
             Doing::Full(chunk) => self.ready.push_back((Doing::Exception(chunk), Act::Callback)),
             Doing::Zero => self.write_records(),
             Doing::Records => self.recorded(),
-            Doing::Write => {}
+            Doing::Write => self.writing -= 1,
         }
     }
 

@@ -165,6 +165,24 @@ fn the_first_write_of_a_chunk_copies_it_and_commits_before_it_goes() {
 }
 
 #[test]
+fn one_write_at_a_time_is_committed_and_let_go_before_the_next_is_copied() {
+    let mut snapshot = Snapshot::new(A, B, Sectors(8), vec![to_origin(0, 2), to_origin(8, 2)]);
+    snapshot.depth = 1;
+    let mut rig = Rig::new(snapshot);
+    rig.run();
+    let one =
+        |from, to| [('r', 0, from, 8), ('w', 1, to, 8), ('f', 1, 0, 0), ('w', 1, 8, 8), ('w', 0, from, 2)];
+    assert_eq!(rig.log(), [one(0, 16), one(8, 24)].concat());
+    let write = |block| ThinWrite { range: range(block * 8, 2), shared: Some(block) };
+    let mut thin = Thin::new(A, Sectors(8), 4, vec![write(0), write(1)]);
+    thin.depth = 1;
+    let mut rig = Rig::new(thin);
+    rig.run();
+    let one = |from, to| [('r', 0, from, 8), ('w', 0, to, 8), ('w', 0, to, 2)];
+    assert_eq!(rig.log(), [one(0, 32), one(8, 40)].concat());
+}
+
+#[test]
 fn a_whole_chunk_of_the_snapshot_is_written_without_a_copy() {
     let write = |start, len| SnapshotWrite { to_snapshot: true, range: range(start, len) };
     let mut rig = Rig::new(Snapshot::new(A, B, Sectors(8), vec![write(8, 8)]));
@@ -307,6 +325,15 @@ fn reclaim_fills_holes_of_a_sequential_zone_and_waits_for_each_extent() {
     let mut random = Rig::new(Reclaim::new(A, zones, false, Sectors(0), extents.clone()));
     random.run();
     assert_eq!((random.count('z'), random.count('w')), (0, 2));
+    // Where the disk has no Write Zeroes, zeroes are written, at most 256 pages of them at a time.
+    let far = vec![range(2056, 8)];
+    let mut without = Reclaim::new(A, zones, true, Sectors(0), far);
+    without.write_zeroes = false;
+    let mut without = Rig::new(without);
+    without.run();
+    let expected =
+        [('w', 0, 8192, 2048), ('w', 0, 10240, 8), ('r', 0, 6152, 8), ('w', 0, 10248, 8), ('f', 0, 0, 0)];
+    assert_eq!((without.log(), without.most), (expected.to_vec(), 1));
     // A valid block behind the write pointer.
     let mut behind = Rig::new(Reclaim::new(A, zones, true, Sectors(9), extents));
     behind.run();

@@ -39,9 +39,13 @@ pub struct Thin {
     pub skip_block_zeroing: bool,
     /// What a new block shows before it is written, and how long that is.
     pub external: Option<(VolumeId, Sectors)>,
+    /// Writes under way at a time; as many as the kernel has mappings for unless set.
+    pub depth: usize,
     next_block: u64,
     writes: VecDeque<ThinWrite>,
     mappings: BTreeMap<u64, Mapping>,
+    /// Writes whose block is filled.
+    writing: usize,
     /// Acts under way, by the mapping that they are for; writes have none.
     acts: BTreeMap<u64, Option<u64>>,
     ready: Vec<(u64, Act)>,
@@ -57,9 +61,11 @@ impl Thin {
             block,
             skip_block_zeroing: false,
             external: None,
+            depth: usize::MAX,
             next_block: first_free,
             writes: writes.into(),
             mappings: BTreeMap::new(),
+            writing: 0,
             acts: BTreeMap::new(),
             ready: Vec::new(),
             next_act: 0,
@@ -108,6 +114,7 @@ impl Thin {
         let offset = Sectors(mapping.write.start.0 % self.block.0);
         let start = Sector(mapping.block * self.block.0) + offset;
         let range = SectorRange { start, len: mapping.write.len };
+        self.writing += 1;
         self.act(None, Act::Io(self.pool, Op::Write(range), Flags::NONE));
     }
 }
@@ -115,6 +122,7 @@ impl Thin {
 impl User for Thin {
     fn next(&mut self) -> Vec<(u64, Act)> {
         while self.mappings.len() < MAPPINGS
+            && self.mappings.len() + self.writing < self.depth
             && let Some(write) = self.writes.pop_front()
         {
             let block = self.next_block;
@@ -132,7 +140,10 @@ impl User for Thin {
     }
 
     fn done(&mut self, act: u64, outcome: Outcome) {
-        let Some(block) = self.acts.remove(&act).expect("it is under way") else { return };
+        let Some(block) = self.acts.remove(&act).expect("it is under way") else {
+            self.writing -= 1;
+            return;
+        };
         let Some(mapping) = self.mappings.get_mut(&block) else { return };
         mapping.left -= 1;
         if !outcome.is_ok() {
