@@ -50,12 +50,22 @@ fn malformed_lines_are_reported_with_their_numbers_and_the_others_are_done() {
 }
 
 #[test]
+fn one_of_a_kind_is_counted_in_the_singular() {
+    let env = Env::new();
+    let file = trace(&env, "0,R,0,4096,1\nnonsense\n");
+    let output = env.ublk(&["replay", &file, "--format", "alibaba", "--sim"]);
+    assert!(output.stderr.ends_with("ublk: 1 line is malformed and was left out\n"), "{}", output.stderr);
+    assert!(output.stdout.starts_with("1 entry in 0.000 s (simulated)\n"), "{}", output.stdout);
+    assert!(output.stdout.contains("1 request, 4"), "{}", output.stdout);
+}
+
+#[test]
 fn only_the_device_that_was_asked_for_is_replayed() {
     let env = Env::new();
     let file = trace(&env, "1,h,0,Read,0,512,9\n2,h,1,Write,0,512,9\n3,h,1,Write,0,512,9\n");
     let text = env.ok(&["replay", &file, "--format", "msr", "--sim", "--device", "h.1"]);
     assert!(text.starts_with("2 entries in "), "{text}");
-    assert!(text.contains("1 entries of other devices left out\n"), "{text}");
+    assert!(text.contains("1 entry of another device left out\n"), "{text}");
 }
 
 #[test]

@@ -121,10 +121,11 @@ pub(super) fn run(args: &ReplayArgs) -> Result<String, Failure> {
     super::print(&text)?;
     let mut why = Vec::new();
     if report.malformed > 0 {
-        why.push(format!("{} lines are malformed and were left out", report.malformed));
+        let what = ["line is malformed and was left out", "lines are malformed and were left out"];
+        why.push(number(report.malformed, what));
     }
     if failed > 0 {
-        why.push(format!("{failed} requests failed"));
+        why.push(number(failed, ["request failed", "requests failed"]));
     }
     Err(Failure::failed(why.join("; ")))
 }
@@ -198,7 +199,8 @@ fn replay(
         return Err(failure);
     }
     if malformed > PRINTED_MAX {
-        eprintln!("ublk: {}: {} more such lines", args.file.display(), malformed - PRINTED_MAX);
+        let more = number(malformed - PRINTED_MAX, ["more such line", "more such lines"]);
+        eprintln!("ublk: {}: {more}", args.file.display());
     }
     let Fitted { wrapped, cut, widened, out_of_order } = fit.fitted;
     let operation = |counted: &Counted| Operation {
@@ -226,31 +228,49 @@ fn replay(
     })
 }
 
+/// A number with what it counts: one of it, more of it.
+fn number(count: u64, [one, more]: [&str; 2]) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
 fn text(report: &Report) -> String {
     let mut out = String::new();
     let seconds = report.elapsed_ns as f64 / 1e9;
     let what = if report.simulated { "simulated" } else { "measured" };
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "{} entries in {seconds:.3} s ({what})", report.entries);
+    let entries = number(report.entries, ["entry", "entries"]);
+    let _ = writeln!(out, "{entries} in {seconds:.3} s ({what})");
     for (name, operation) in &report.operations {
         let Operation { requests, bytes, failed, p50_ns, p99_ns, max_ns } = operation;
         let us = |ns: u64| format!("{}.{} us", ns / 1000, ns / 100 % 10);
         let (p50, p99, max) = (us(*p50_ns), us(*p99_ns), us(*max_ns));
-        let size = emulation::Bytes(*bytes);
+        let (requests, size) = (number(*requests, ["request", "requests"]), emulation::Bytes(*bytes));
         let _ = writeln!(
             out,
-            "{name:<8}{requests} requests, {size}, {failed} failed; latency median {p50}, p99 {p99}, max {max}"
+            "{name:<8}{requests}, {size}, {failed} failed; latency median {p50}, p99 {p99}, max {max}"
         );
     }
     for (count, what) in [
-        (report.other_devices, "entries of other devices left out"),
-        (report.wrapped, "began beyond the end of the disk: taken modulo its size"),
-        (report.cut, "reached beyond the end of the disk: cut there"),
-        (report.widened, "were no whole blocks: widened to those that they touch"),
-        (report.out_of_order, "were before the entry that they follow: done with it"),
+        (report.other_devices, ["entry of another device left out", "entries of other devices left out"]),
+        (report.wrapped, ["began beyond the end of the disk: taken modulo its size"; 2]),
+        (report.cut, ["reached beyond the end of the disk: cut there"; 2]),
+        (
+            report.widened,
+            [
+                "was no whole blocks: widened to those that it touches",
+                "were no whole blocks: widened to those that they touch",
+            ],
+        ),
+        (
+            report.out_of_order,
+            [
+                "was before the entry that it follows: done with it",
+                "were before the entry that they follow: done with it",
+            ],
+        ),
     ] {
         if count > 0 {
-            let _ = writeln!(out, "{count} {what}");
+            let _ = writeln!(out, "{}", number(count, what));
         }
     }
     if report.late_ns > 0 {
