@@ -65,7 +65,8 @@ acknowledged() {
 }
 
 acknowledged "reissue in memory" $((3 * factor)) no --user-recovery=reissue -q 2
-acknowledged "queue in memory" $((2 * factor)) yes --user-recovery
+# Late enough that some are in the server whenever it dies.
+acknowledged "queue in memory" $((2 * factor)) yes --user-recovery --latency read=20ms,write=20ms
 acknowledged "reissue in a file" $((3 * factor)) no -t file -f "$work/file" -i 1 -q 2
 check "the file of a recovered disk" ublk check "$work/file"
 
