@@ -7,7 +7,15 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
 
+/// Writes from this length on are left to the ring, whose workers copy beside the thread.
+const LONG_WRITE: usize = 64 << 10;
+
 impl FileOp {
+    /// False when a worker of the ring does it better, even in memory.
+    pub(crate) fn is_short(&self) -> bool {
+        !matches!(self, Self::Write { len, .. } if *len >= LONG_WRITE)
+    }
+
     /// Does it at once. The result is what a ring's would be, as is the buffer.
     pub(crate) fn run(self, file: &File) -> (i32, Option<Buffer>) {
         match self {

@@ -303,7 +303,7 @@ impl<D: Door> Runner<D> {
     ) {
         let waits = loop {
             match progress {
-                Progress::Op(op) if file.in_memory() => {
+                Progress::Op(op) if file.in_memory() && op.is_short() => {
                     let (result, buffer) = op.run(file.file());
                     progress = self.completed(&mut job, result, buffer, file);
                 }
