@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::file::is_in_memory;
 use std::io::Write;
 
 #[test]
@@ -33,8 +34,7 @@ fn a_disk_that_is_not_there_is_held_by_nobody() {
 fn pages_are_written_and_dropped_and_those_that_stay_are_counted() {
     let path = std::env::temp_dir().join(format!("ublk-cache-{}", std::process::id()));
     let mut file = File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
-    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
-    let kept_in_memory = rustix::fs::fstatfs(&file).unwrap().f_type == TMPFS;
+    let kept_in_memory = is_in_memory(&file).unwrap();
     file.write_all(&vec![1; 64 * 4096]).unwrap();
     let range = NodeRange { offset: 8 * 4096 + 512, length: 512 };
     let Some(before) = sys::cached_pages(&file, range.offset, range.length).unwrap() else {

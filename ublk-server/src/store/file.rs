@@ -1,5 +1,5 @@
-//! A store in a raw image or a block device. It is read and written by the ring of the thread that runs a plan; in memory, by
-//! that thread itself.
+//! A store in a raw image or a block device. It is read and written by the ring of the thread that runs a plan; in memory, but
+//! for long writes, by that thread itself.
 
 use emulation::{Bytes, PhysSector};
 use rustix::fs::{AtFlags, FsWord, OFlags, StatxFlags};
@@ -60,8 +60,7 @@ impl FileStore {
             file = open(exclusive | OFlags::DIRECT)?;
         }
         // The node of a block device is in a file system in memory, too.
-        let in_memory =
-            kind.is_file() && [TMPFS_MAGIC, RAMFS_MAGIC].contains(&rustix::fs::fstatfs(&file)?.f_type);
+        let in_memory = kind.is_file() && is_in_memory(&file)?;
         let size = Bytes(file.seek(SeekFrom::End(0))?);
         Ok(Self {
             file: Arc::new(file),
@@ -143,6 +142,11 @@ impl FileStore {
 
 fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+/// True when the file system that holds the file or node is in memory.
+pub(crate) fn is_in_memory(file: &File) -> io::Result<bool> {
+    Ok([TMPFS_MAGIC, RAMFS_MAGIC].contains(&rustix::fs::fstatfs(file)?.f_type))
 }
 
 /// What direct I/O must be aligned to, memory and place; `None` when the file does not take it or nobody knows.
